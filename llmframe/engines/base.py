@@ -1,0 +1,174 @@
+"""The two engine protocols, and the values they speak in.
+
+A live engine takes requests from a `Source` and yields lists of results as they come. A lazy
+iterable could not say "nothing now, a repair may still come", which is why there is a source;
+a batch that was submitted without a tag could not be found again, which is why there is one.
+
+An engine answers every request it took with exactly one `Result`, in any order. It never
+retries by itself what the run can retry (see `llmframe.results.KINDS`); it may adapt a request
+to what its model takes (a parameter left out, the schema in the prompt) and send it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from llmframe.requests import Request
+from llmframe.results import Result
+
+__all__ = [
+    "Batch",
+    "BatchEngine",
+    "BatchStatus",
+    "Control",
+    "Engine",
+    "Limits",
+    "Line",
+    "Mode",
+    "Source",
+]
+
+Mode = Literal["run", "drain", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine takes.
+
+    Attributes:
+        concurrency: Requests in flight at once, where the user names none.
+        choices: Whether it returns the probability of each of `Request.choices`.
+        calibrate: Whether scores need contextual calibration by default (small local models).
+        in_process: It runs in this process: costs nothing, needs no canary, holds no key.
+        max_requests: Requests a provider batch may hold.
+        max_bytes: Encoded bytes a provider batch may hold.
+        context: Tokens of prompt and reply together, where known.
+    """
+
+    concurrency: int = 32
+    choices: bool = False
+    calibrate: bool = False
+    in_process: bool = False
+    max_requests: int | None = None
+    max_bytes: int | None = None
+    context: int | None = None
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where an engine takes its requests from; owned by the run, thread-safe."""
+
+    def take(self, n: int) -> list[Request] | None:
+        """At most `n` requests; ``[]``: nothing ready now; None: closed for good."""
+
+    def on_ready(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, from any thread, when requests are ready or the source closed."""
+
+
+@runtime_checkable
+class Control(Protocol):
+    """What the run says to an engine while it runs; both are read live.
+
+    Attributes:
+        limit: Requests in flight, at most.
+        mode: ``"run"``; ``"drain"``: take nothing more, finish what is in flight; ``"abort"``:
+            stop now, what is in flight is given up.
+    """
+
+    limit: int
+    mode: Mode
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A live server, vLLM, a local model, Ray, a fake."""
+
+    name: str
+    """Provider, such as ``"openai"``; the part before the slash of a model name."""
+    model: str
+    limits: Limits
+
+    def identity(self) -> Mapping[str, str]:
+        """All that this engine adds to a key: base_url, endpoint, weights, chat template …"""
+
+    def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
+        """Answer what `source` gives until it is closed; called from one thread."""
+
+    def close(self) -> None:
+        """Release what the engine holds; idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a provider batch."""
+
+    custom_id: str
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch at the provider. `created_at` is Unix seconds."""
+
+    id: str
+    tag: str
+    count: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """State of a batch in one vocabulary.
+
+    Attributes:
+        state: ``"running"``; ``"done"``: results can be read, for good or bad;
+            ``"rejected"``: nothing ran; ``"gone"``: no longer at the provider.
+        done: Requests finished well.
+        failed: Requests finished badly.
+        total: Requests in the batch.
+        message: The provider's own words, where there are any.
+    """
+
+    state: Literal["running", "done", "rejected", "gone"]
+    done: int = 0
+    failed: int = 0
+    total: int = 0
+    message: str = ""
+
+
+@runtime_checkable
+class BatchEngine(Protocol):
+    """A provider's batch API."""
+
+    name: str
+    model: str
+    limits: Limits
+
+    def identity(self) -> Mapping[str, str]:
+        """As `Engine.identity`: the lane is no part of a key."""
+
+    def probe(self, request: Request) -> Result | None:
+        """The live twin answers one request, for the canary; None where there is no twin."""
+
+    def size(self, request: Request) -> int:
+        """Encoded bytes of the request's line."""
+
+    def submit(self, lines: Iterable[Line], tag: str, note: Callable[[str, str], None]) -> Batch:
+        """Send a batch; `note(name, value)` commits each remote side effect before the next."""
+
+    def find(self, tag: str, notes: Mapping[str, str], count: int) -> list[Batch]:
+        """Batches at the provider that may be the one of this intent."""
+
+    def poll(self, batch: Batch) -> BatchStatus:
+        """Where the batch stands."""
+
+    def fetch(self, batch: Batch) -> Iterator[tuple[str, int, Result]]:
+        """Results as they are read: custom_id, part of the line, result; in any order."""
+
+    def cancel(self, batch: Batch) -> None:
+        """Ask the provider to stop; what is done stays readable."""
+
+    def delete(self, batch: Batch) -> None:
+        """Delete the batch's files at the provider."""
