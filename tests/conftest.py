@@ -1,0 +1,99 @@
+"""What holds for every test: no network, no keys, a home of its own.
+
+A test that needs the embedded model takes the fixture `local_model` (or the marker of that name)
+and is skipped, with the reason, where the model or its engine is not installed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmframe import options
+
+# Read before the environment is cleared: the suite runs the model that the user downloaded.
+_USER_HOME = options.home()
+_TEST_MODEL = os.environ.get("LLMFRAME_TEST_MODEL")
+
+_FOREIGN = ("LLMFRAME_", "OPENAI_", "AZURE_OPENAI_", "ANTHROPIC_")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+_blocked: list[str] = []
+_guarding = False
+
+
+def _loopback(host: object) -> bool:
+    text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+    if text in {"localhost", "0.0.0.0", "::"}:
+        return True
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _guard(event: str, args: tuple[Any, ...]) -> None:
+    # An audit hook sees what asyncio, aiohttp and the SDKs do below Python's socket class too.
+    if not _guarding or not event.startswith("socket."):
+        return
+    if event in {"socket.getaddrinfo", "socket.gethostbyname"}:
+        host = args[0]
+    elif event in {"socket.connect", "socket.sendto"} and args[0].family in {
+        socket.AF_INET,
+        socket.AF_INET6,
+    }:
+        host = args[1][0]
+    else:
+        return
+    if not _loopback(host):
+        _blocked.append(f"{event} {host!r}")
+        raise OSError(f"{event} {host!r}: tests speak to this machine's loopback only.")
+
+
+sys.addaudithook(_guard)
+
+
+@pytest.fixture(autouse=True)
+def no_network() -> Iterator[None]:
+    """Refuse every address but loopback, and fail the test that tried one.
+
+    The refusal alone would not do: an engine turns it into a row's failure, as it should.
+    """
+    global _guarding
+    _blocked.clear()
+    _guarding = True
+    yield
+    _guarding = False
+    if _blocked:
+        pytest.fail(f"the test left loopback: {', '.join(_blocked)}")
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh home for the journal (folder mode 0700), no keys, no options, no progress."""
+    for name in list(os.environ):
+        if name.startswith(_FOREIGN) or name.upper() in _PROXIES:
+            monkeypatch.delenv(name)
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("LLMFRAME_HOME", str(folder))
+    monkeypatch.setenv("LLMFRAME_PROGRESS", "0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(options, "_set", options.Options())
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker `local_model` brings the fixture, and the fixture the marker."""
+    for item in items:
+        names: list[str] = getattr(item, "fixturenames", [])
+        if item.get_closest_marker("local_model") and "local_model" not in names:
+            names.append("local_model")
+        elif "local_model" in names:
+            item.add_marker("local_model")

@@ -1,0 +1,120 @@
+"""The documentation runs: each page's cells in order, each docstring's examples.
+
+A page is a notebook in Markdown. A ```python block is a cell; what it prints, then its last
+expression as `repr` shows it, then its warnings stand in the ```text block below it. A cell that
+shows something and has no such block fails, and so does a block that shows something else.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import importlib
+import io
+import pkgutil
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import llmframe
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Shown output differs between pandas 2 and 3 (NaN or <NA> in a text column). The pages show what
+# the newest prints; on the older one the cells run, and their output is not compared.
+SHOWS_AS_WRITTEN = int(pd.__version__.partition(".")[0]) >= 3
+
+
+@dataclass
+class Cell:
+    line: int
+    code: str
+    shown: str | None
+
+
+def cells(path: Path) -> list[Cell]:
+    """The Python cells of a page, each with the output that the page shows for it."""
+    text = path.read_text()
+    found: list[Cell] = []
+    end = 0
+    for block in FENCE.finditer(text):
+        line = text.count("\n", 0, block.start()) + 1
+        between = text[end : block.start()].strip()
+        end = block.end()
+        if block[1] == "python":
+            found.append(Cell(line, block[2], None))
+        elif block[1] == "text":
+            where = f"{path.name}:{line}"
+            assert found, f"{where}: output of no cell"
+            assert found[-1].shown is None, f"{where}: a second output"
+            assert not between, f"{where}: words between a cell and its output"
+            found[-1].shown = block[2].rstrip()
+        else:
+            assert block[1] in {"", "sh"}, f"{path.name}:{line}: {block[1]!r} is not executed"
+    return found
+
+
+def execute(cell: Cell, names: dict[str, Any], path: Path) -> str:
+    """Run a cell in `names`; what a notebook would show below it."""
+    tree = ast.parse("\n" * cell.line + cell.code, str(path))
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    out = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(out):
+        warnings.filterwarnings("always", module=r"llmframe|test_docs")
+        for category in (llmframe.RowsFailedWarning, llmframe.RowsSkippedWarning):
+            warnings.filterwarnings("always", category=category)
+        exec(compile(tree, str(path), "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), str(path), "eval"), names)
+            if value is not None:
+                print(repr(value))
+        for warning in caught:
+            print(f"{warning.category.__name__}: {warning.message}")
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def test_pages_are_there() -> None:
+    assert {"quickstart.md", "how-it-works.md", "when-rows-fail.md"} <= {p.name for p in PAGES}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    page = cells(path)
+    assert page, "a page of the documentation shows the library at work"
+    with pd.option_context("display.width", 100, "display.max_columns", 20):
+        for cell in page:
+            shown = execute(cell, names, path)
+            if SHOWS_AS_WRITTEN:
+                assert shown == (cell.shown or ""), f"{path.name}:{cell.line}"
+
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(llmframe.__path__, "llmframe.")
+    if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", ["llmframe", *MODULES])
+def test_docstring_examples_run(name: str) -> None:
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    failed = io.StringIO()
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+        runner.run(test, out=failed.write)
+    assert not failed.getvalue(), failed.getvalue()
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.stem)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text())
+    assert [target for target in targets if not (path.parent / target).exists()] == []
