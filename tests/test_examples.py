@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-LOCAL = [path for path in EXAMPLES if '"local"' in path.read_text()]
+EMBEDDED = [pytest.mark.slow, pytest.mark.local_model]
 
 
 def run(path: Path) -> str:
@@ -38,16 +38,13 @@ def test_example_is_short(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in EXAMPLES if path not in LOCAL], ids=lambda path: path.stem
+    "path",
+    [
+        pytest.param(path, marks=EMBEDDED if '"local"' in path.read_text() else (), id=path.stem)
+        for path in EXAMPLES
+    ],
 )
 def test_example_runs(path: Path) -> None:
-    assert run(path)
-
-
-@pytest.mark.slow
-@pytest.mark.local_model
-@pytest.mark.parametrize("path", LOCAL, ids=lambda path: path.stem)
-def test_example_runs_on_the_embedded_model(path: Path) -> None:
     assert run(path)
 
 
