@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,41 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(options, "_set", options.Options())
     return folder
+
+
+@pytest.fixture(scope="session")
+def _embedded() -> Path | str:
+    """The model file, or why the embedded model cannot run here."""
+    from llmframe import models
+    from llmframe.errors import ModelError
+
+    # In a process of its own: the engine sets OpenMP's variables before it imports xllamacpp.
+    done = subprocess.run(
+        [sys.executable, "-c", "import xllamacpp"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return f"the extra `local` is not installed or broken: {done.stderr.splitlines()[-1]}"
+    try:
+        with options.set_options(home=_USER_HOME):
+            return models.resolve(_TEST_MODEL or models.DEFAULT)
+    except ModelError as error:
+        return str(error)
+
+
+@pytest.fixture
+def local_model(home: Path, _embedded: Path | str) -> Path:
+    """The embedded model's file, so that ``model="local"`` finds it in this test's home.
+
+    It is the one in the user's home, or the GGUF file that LLMFRAME_TEST_MODEL names.
+    """
+    if isinstance(_embedded, str):
+        pytest.skip(_embedded)
+    from llmframe import models
+
+    place = models._home_file()
+    place.parent.mkdir(mode=0o700)
+    place.symlink_to(_embedded)
+    return place
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
