@@ -1,0 +1,264 @@
+"""Requests, claims and replies: the statements behind `Journal.claim`, `record`, `replies`."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from llmframe.journal.owners import Process, ensure, living, reap
+from llmframe.journal.values import Entry
+from llmframe.results import Usage
+
+__all__ = ["claim", "head", "held", "prompt", "read", "release", "row_of", "store"]
+
+Row = tuple[Any, ...]
+
+# State of a request: 0 nobody's, 1 claimed by a run, 2 in a batch at a provider.
+
+# The numbers of head, owner and limit are the same for a whole call, so they are written into
+# the statement and the caller's (key, tail) pairs go to SQLite as they are.
+_CLAIM: Final = """
+INSERT INTO request (key, head, tail, state, owner) VALUES (?1, {head}, ?2, 1, {owner})
+ON CONFLICT (key) DO UPDATE SET
+    state = 1, owner = excluded.owner, head = excluded.head, tail = coalesce(excluded.tail, tail)
+WHERE state = 0{limit}
+"""
+_SEEN: Final = " AND (SELECT count(*) FROM reply WHERE reply.request = request.id) <= "
+
+
+def head(db: sqlite3.Connection, text: str, keep: bool) -> int:
+    """Id of the shared part `text`; only its hash is stored unless `keep`."""
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    db.execute(
+        "INSERT INTO head (hash, json) VALUES (?, ?)"
+        " ON CONFLICT (hash) DO UPDATE SET json = excluded.json WHERE json = ''",
+        (digest, storable(text) if keep else ""),
+    )
+    return int(db.execute("SELECT id FROM head WHERE hash = ?", (digest,)).fetchone()[0])
+
+
+def claim(
+    db: sqlite3.Connection,
+    process: Process,
+    head: int,
+    requests: Sequence[tuple[bytes, bytes | None]],
+    job: str,
+    seen: Sequence[int] | None,
+    again: bool,
+    keep: bool,
+) -> list[bool]:
+    """As `Journal.claim`."""
+    owner = ensure(db, process, job)
+    limit = "" if again else _SEEN + ("0" if seen is None else "?3")
+    statement = _CLAIM.format(head=int(head), owner=owner, limit=limit)
+    rows: Sequence[Row] = requests if keep else [(key, None) for key, _ in requests]
+    if seen is not None and not again:
+        rows = [(*row, count) for row, count in zip(rows, seen, strict=True)]
+    # All at once, in the hope that nobody else is here; else one by one, to see which are ours.
+    db.execute("SAVEPOINT claim")
+    if db.executemany(statement, rows).rowcount == len(rows):
+        db.execute("RELEASE claim")
+        return [True] * len(rows)
+    db.execute("ROLLBACK TO claim")
+    db.execute("RELEASE claim")
+    reap(db, process)
+    ensure(db, process, job)  # a process that was stopped for long may have been reaped itself
+    return [db.execute(statement, row).rowcount == 1 for row in rows]
+
+
+def release(db: sqlite3.Connection, process: Process, keys: Sequence[bytes]) -> None:
+    """Give back claims of this process's runs."""
+    db.executemany(
+        "UPDATE request SET state = 0, owner = NULL WHERE key = ? AND state = 1"
+        f" AND owner IN {_ours(process)}",
+        [(key,) for key in keys],
+    )
+
+
+def _ours(process: Process) -> str:
+    return f"({', '.join(map(str, process.runs.values()))})"
+
+
+_STORE: Final = (
+    "INSERT INTO reply (request, attempt, lane, at, kind, message, finish, model, request_id,"
+    " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost,"
+    " latency, maybe_paid, asked, scores, vector, text, reasoning)"
+    f" SELECT id, {', '.join(f'?{n}' for n in range(2, 23))} FROM request WHERE key = ?1"
+)
+_NO_USAGE: Final = (None,) * 5
+
+
+def row_of(entry: Entry) -> Row:
+    """The parameters of `_STORE`."""
+    usage = entry.usage
+    return (
+        entry.key,
+        entry.attempt,
+        entry.lane,
+        entry.at,
+        entry.kind,
+        entry.message or None,
+        entry.finish,
+        entry.model,
+        entry.request_id,
+        *(
+            _NO_USAGE
+            if usage is None
+            else (
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cached_tokens,
+                usage.cache_write_tokens,
+                usage.reasoning_tokens,
+            )
+        ),
+        entry.cost,
+        entry.latency,
+        entry.maybe_paid,
+        entry.asked,
+        _packed(entry.scores),
+        _packed(entry.vector),
+        entry.text,
+        entry.reasoning,
+    )
+
+
+def store(db: sqlite3.Connection, process: Process, rows: Sequence[Row]) -> None:
+    """Append replies, and end the claims they answer.
+
+    A reply whose claim has passed to another owner in the meantime is stored all the same, and
+    the other's claim stands.
+    """
+    _append(db, rows)
+    db.executemany(
+        "UPDATE request SET state = 0, owner = NULL, batch = NULL WHERE key = ?"
+        f" AND (state = 2 OR state = 1 AND owner IN {_ours(process)})",
+        [row[:1] for row in rows],
+    )
+
+
+def _append(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    db.execute("SAVEPOINT replies")
+    try:
+        if db.executemany(_STORE, rows).rowcount == len(rows):
+            db.execute("RELEASE replies")
+            return
+    except (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError):
+        # Providers send lone surrogates, and numbers and types of their own: what cannot be
+        # bound must be kept in some form, and must not keep others out.
+        rows = [tuple(map(storable, row)) for row in rows]
+    db.execute("ROLLBACK TO replies")
+    db.execute("RELEASE replies")
+    # A reply without a request: purged while it was in flight, or never claimed.
+    db.executemany(
+        "INSERT INTO request (key, state) VALUES (?, 0) ON CONFLICT (key) DO NOTHING",
+        [row[:1] for row in rows],
+    )
+    db.executemany(_STORE, rows)
+
+
+def storable(value: Any) -> Any:
+    """`value` in a form that SQLite takes; text that is no valid Unicode becomes bytes."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+        return value
+    if value is None or isinstance(value, (bytes, float)):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    return str(value)
+
+
+def text_of(value: Any) -> Any:
+    """Undo `storable` for a text."""
+    return value.decode("utf-8", "surrogatepass") if type(value) is bytes else value
+
+
+def _packed(numbers: tuple[float, ...] | None) -> bytes | None:
+    return None if numbers is None else array("d", numbers).tobytes()
+
+
+def _unpacked(data: bytes | None) -> tuple[float, ...] | None:
+    if data is None:
+        return None
+    numbers = array("d")
+    numbers.frombytes(data)
+    return tuple(numbers)
+
+
+_READ: Final = (
+    "SELECT r.key, p.attempt, p.lane, p.at, p.kind, p.message, p.finish, p.text, p.model,"
+    " p.request_id, p.asked, p.reasoning, p.scores, p.vector, p.input_tokens, p.output_tokens,"
+    " p.cached_tokens, p.cache_write_tokens, p.reasoning_tokens, p.cost, p.latency, p.maybe_paid"
+    " FROM request r JOIN reply p ON p.request = r.id WHERE r.key IN ({}) ORDER BY p.id"
+)
+_TEXTS: Final = slice(4, 12)
+_SIZES: Final = (1, 16, 512)  # of IN lists: few, so that SQLite keeps their statements
+
+
+def batched(keys: Sequence[bytes]) -> Iterator[tuple[str, Sequence[bytes]]]:
+    """Lists of keys with their placeholders, padded to a few sizes by repeating a key."""
+    for start in range(0, len(keys), _SIZES[-1]):
+        part = list(keys[start : start + _SIZES[-1]])
+        size = next(size for size in _SIZES if size >= len(part))
+        part += part[:1] * (size - len(part))
+        yield ", ".join("?" * size), part
+
+
+def read(db: sqlite3.Connection, marks: str, keys: Sequence[bytes]) -> list[Entry]:
+    """Every reply to `keys` (from `batched`), in the order they came."""
+    return [_entry(row) for row in db.execute(_READ.format(marks), keys)]
+
+
+def _entry(row: Row) -> Entry:
+    if bytes in map(type, row[_TEXTS]):
+        row = (*row[:4], *map(text_of, row[_TEXTS]), *row[12:])
+    return Entry(
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        row[5] or "",
+        row[6],
+        row[7],
+        _unpacked(row[12]),
+        _unpacked(row[13]),
+        row[8],
+        row[9],
+        None if row[14] is None else Usage(*row[14:19]),
+        row[19],
+        row[20],
+        row[21] == 1,
+        row[10],
+        row[11],
+    )
+
+
+def held(db: sqlite3.Connection, process: Process, keys: Sequence[bytes]) -> set[bytes]:
+    """Keys that a living run has claimed, or that are in a batch at a provider."""
+    owners = living(db, process)
+    return {
+        key
+        for marks, part in batched(keys)
+        for key, state, owner in db.execute(
+            f"SELECT key, state, owner FROM request WHERE key IN ({marks}) AND state > 0", part
+        )
+        if state == 2 or owner in owners
+    }
+
+
+def prompt(db: sqlite3.Connection, key: bytes) -> tuple[str, bytes] | None:
+    """Shared part and tail of the request, where they are stored."""
+    row = db.execute(
+        "SELECT head.json, tail FROM request JOIN head ON head.id = head WHERE key = ?"
+        " AND tail IS NOT NULL",
+        (key,),
+    ).fetchone()
+    return None if row is None else (text_of(row[0]), row[1])
