@@ -129,6 +129,10 @@ class BatchStatus:
         failed: Requests finished badly.
         total: Requests in the batch.
         message: The provider's own words, where there are any.
+        queue_full: With ``"rejected"``: the provider's queue is full, so the same batch may pass
+            later.
+        missing: With ``"done"``: the failure kind of a request that has no line at all,
+            ``"expired"`` or ``"canceled"`` where the batch ended so.
     """
 
     state: Literal["running", "done", "rejected", "gone"]
@@ -136,6 +140,8 @@ class BatchStatus:
     failed: int = 0
     total: int = 0
     message: str = ""
+    queue_full: bool = False
+    missing: str = "no_result"
 
 
 @runtime_checkable
