@@ -255,6 +255,11 @@ def _resolve(inner: str, names: Columns) -> tuple[int, str]:
 
 
 def _refusal(inner: str, names: Columns) -> PromptError:
+    if inner == "":
+        return PromptError(
+            f"'{{}}' is the column of a Series; here are {len(names.names)} columns. "
+            f"Name one{_such_as(names)}, or write {{{{}}}} for the braces themselves."
+        )
     if _CODE.search(inner) or not inner.strip():
         return _reads_as_column(inner)
     base, mark, rest = _split(inner)
@@ -268,6 +273,10 @@ def _refusal(inner: str, names: Columns) -> PromptError:
             )
     name, _, spec = inner.partition(":")
     return names.unknown(name if _SPEC.fullmatch(spec) else inner)
+
+
+def _such_as(names: Columns) -> str:
+    return f", such as {{{name_text(names.names[0])}}}" if names.names else ""
 
 
 def _split(inner: str) -> tuple[str, str, str]:

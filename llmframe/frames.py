@@ -1,0 +1,371 @@
+"""The two ends where pandas stands: rows out of a frame, columns into one.
+
+What goes out is plain Python values, what comes back is a new object: the index, the order of
+rows and the original columns are those of the input, which is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from llmframe.cells import Rows, reader
+from llmframe.columns import name_text
+from llmframe.dtypes import Backend, as_kind, dtype_of, make_series, text_dtype
+from llmframe.errors import SchemaError
+
+if TYPE_CHECKING:
+    from llmframe.schemas.forms import Field
+
+__all__ = [
+    "STATUSES",
+    "Column",
+    "FailedRow",
+    "Table",
+    "attach",
+    "check_output",
+    "dtype_of",
+    "failures_frame",
+    "status_series",
+    "take",
+    "unfilled",
+]
+
+STATUSES: Final = ("ok", "cached", "skipped", "failed", "pending", "in_doubt")
+"""What a row can be, in the order of the categories of `status_series`."""
+
+Data = pd.DataFrame | pd.Series
+
+
+class Table:
+    """Rows out of a DataFrame or a Series.
+
+    Attributes:
+        names: Column labels in order; a Series is one column, called 0 where it has no name.
+        index_names: Names of the index levels, None where a level has none.
+        count: Number of rows.
+        is_series: Whether it was a Series.
+
+    Examples:
+        >>> table = Table(pd.DataFrame({"id": [9007199254740993], "w": [None]}, index=["r9"]))
+        >>> table.rows([0, 1, -1])[0]
+        (9007199254740993, None, 'r9')
+    """
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self.is_series = isinstance(data, pd.Series)
+        self.count = len(data)
+        self.index_names: tuple[Hashable, ...] = tuple(data.index.names)
+        if isinstance(data, pd.Series):
+            self.names: tuple[Hashable, ...] = (0 if data.name is None else data.name,)
+        else:
+            self.names = tuple(data.columns.tolist())
+
+    def rows(self, columns: Sequence[int]) -> Rows:
+        """The rows as tuples of plain Python values, missing cells None.
+
+        Each column is converted by itself: an id beside a float keeps every digit.
+
+        Args:
+            columns: Positions in `names`; ``-1 - k`` is level k of the index.
+        """
+        return Rows([self._array(column) for column in columns], self.count)
+
+    def label(self, position: int) -> Any:
+        """The index label of a row, as pandas gives it."""
+        return self._data.index[position]
+
+    def label_text(self, position: int) -> str:
+        """The index label of a row as text, for messages and the journal.
+
+        Examples:
+            >>> table = Table(pd.Series(["x"], index=pd.MultiIndex.from_tuples([("a", 1)])))
+            >>> table.label_text(0)
+            'a, 1'
+        """
+        label = self.label(position)
+        return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
+
+    def _array(self, column: int) -> Any:
+        if column < 0:
+            return _raw(self._data.index.get_level_values(-1 - column))
+        if isinstance(self._data, pd.Series):
+            return _raw(self._data)
+        return _raw(self._data.iloc[:, column])
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One output column.
+
+    Attributes:
+        name: Its label; in a frame with MultiIndex columns it is padded with empty levels.
+        field: The declared field: gives the dtype.
+        values: One a row, None where missing.
+        fill: Keep the cells that an existing column of the name has; `values` go where it has
+            none. The dtype is the declared one if it holds what is kept (a category is
+            extended), else object.
+    """
+
+    name: Hashable
+    field: Field
+    values: Sequence[Any]
+    fill: bool = False
+
+
+class FailedRow(NamedTuple):
+    """A line of `failures_frame`."""
+
+    position: int
+    kind: str
+    message: str
+    raw: str | None = None
+    attempts: int = 0
+    request_id: str | None = None
+
+
+def attach(
+    data: Data,
+    columns: Sequence[Column],
+    *,
+    job: str | None = None,
+    dtype_backend: Backend = None,
+    series_ok: bool = True,
+) -> Data:
+    """A new frame: the original columns bit for bit, then the new ones.
+
+    A column that exists is replaced where it stands. Labels are never aligned: values are laid
+    down in row order, so the index may hold anything any number of times.
+
+    Args:
+        data: The input, left as it is.
+        columns: What to add; each as long as the input.
+        job: Id of the job; ``attrs["llmframe"]`` maps each of the columns to it.
+        dtype_backend: See `llmframe.dtypes.dtype_of`.
+        series_ok: A Series with one new column gives a Series, named as the column; otherwise
+            a Series gives a DataFrame of the new columns.
+
+    Raises:
+        ValueError: A column is longer or shorter than the input.
+        SchemaError: Two columns have the name of one that is to be replaced.
+
+    Examples:
+        >>> from types import SimpleNamespace
+        >>> n = SimpleNamespace(name="n", kind="int", categories=None, ordered=False)
+        >>> df = pd.DataFrame({"t": ["a", "b"]}, index=[7, 7])
+        >>> attach(df, [Column("n", n, [9007199254740993, None])], job="j_1")
+           t                 n
+        7  a  9007199254740993
+        7  b              <NA>
+    """
+    for column in columns:
+        if len(column.values) != len(data):
+            raise ValueError(f"{column.name!r} has {len(column.values)} values of {len(data)}.")
+    made = [_make(data, column, dtype_backend) for column in columns]
+    out: Data
+    if isinstance(data, pd.DataFrame):
+        out = _beside(data, [column.name for column in columns], made)
+    elif series_ok and len(made) == 1:
+        out = made[0]
+    else:
+        out = pd.DataFrame(dict(enumerate(made)), index=pd.RangeIndex(len(data)))
+        out.columns = pd.Index([column.name for column in columns], tupleize_cols=False)
+    # A view of its own: renaming the index of the result must not rename the input's.
+    out.index = data.index.copy(deep=False)
+    out = cast(Any, out).__finalize__(
+        data
+    )  # attrs, flags, and what a subclass declares as metadata
+    if isinstance(out, pd.Series):
+        out.name = columns[0].name
+    if job is not None:
+        known = data.attrs.get("llmframe")
+        known = known if isinstance(known, dict) else {}
+        out.attrs["llmframe"] = known | {name_text(column.name): job for column in columns}
+    return out
+
+
+def check_output(
+    data: Data,
+    names: Sequence[Hashable],
+    *,
+    if_exists: Literal["raise", "replace", "fill"],
+    own: Callable[[str], bool],
+) -> None:
+    """Refuse output columns that would overwrite what is not ours, before anything is sent.
+
+    Args:
+        data: The input.
+        names: Output columns.
+        if_exists: What the user said.
+        own: Whether llmframe itself wrote a column of the input, by its name.
+
+    Raises:
+        SchemaError: A column exists, is asked for twice, or cannot be told from another.
+    """
+    if if_exists not in ("raise", "replace", "fill"):
+        raise SchemaError(f"if_exists={if_exists!r}; expected 'raise', 'replace' or 'fill'.")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise SchemaError(
+                f"two output columns are called {name!r}. Name them apart with into={{…}}."
+            )
+        if isinstance(data, pd.Series) or _position(data, name) is None:
+            continue
+        text = name_text(name)
+        if if_exists == "raise" and not own(text):
+            free = f"{text}_llm"
+            while _position(data, free) is not None:
+                free += "_"
+            raise SchemaError(
+                f"column {text!r} exists and was not written by llmframe. "
+                f'if_exists="replace" or "fill", or into="{free}".'
+            )
+
+
+def unfilled(data: Data, names: Iterable[Hashable]) -> npt.NDArray[np.bool_]:
+    """The rows that ``if_exists="fill"`` asks: those where one of the columns has no value.
+
+    Returns:
+        One bool a row; all True where a column does not exist yet. A Series counts as the
+        column of its name.
+    """
+    ask = np.zeros(len(data), dtype=bool)
+    for name in names:
+        existing = _existing(data, name)
+        ask |= True if existing is None else existing.isna().to_numpy(dtype=bool)
+    return ask
+
+
+def take(data: Data, mask: Sequence[bool] | npt.NDArray[np.bool_]) -> Data:
+    """The rows where `mask` is true, as an object of their own."""
+    rows = np.flatnonzero(np.asarray(mask, dtype=bool))
+    # The copy is free, and without it pandas 2 warns whoever adds a column to the result.
+    return data.take(rows).copy(deep=False)
+
+
+def failures_frame(index: pd.Index[Any], failed: Sequence[FailedRow]) -> pd.DataFrame:
+    """What failed, on the original labels; the same dtypes when nothing did.
+
+    Args:
+        index: The index of the input.
+        failed: One a failed row.
+
+    Examples:
+        >>> rows = [FailedRow(1, "refused", "no", "Sorry", 1, "req_1")]
+        >>> failures_frame(pd.Index(["a", "b"]), rows)
+           position     kind message    raw  attempts request_id
+        b         1  refused      no  Sorry         1      req_1
+    """
+    columns: dict[str, Any] = {}
+    for name in FailedRow._fields:
+        values = [getattr(row, name) for row in failed]
+        if name in {"position", "attempts"}:
+            columns[name] = np.array(values, dtype=np.int64)
+        else:
+            columns[name] = make_series("str", text_dtype(), values)
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(failed)))
+    frame.index = index.take(columns["position"])
+    return frame
+
+
+def status_series(index: pd.Index[Any], status: Sequence[str]) -> pd.Series[Any]:
+    """Each row's status on the original index: a Categorical of `STATUSES`.
+
+    Raises:
+        KeyError: A status is none of them.
+    """
+    series = make_series("category", pd.CategoricalDtype(list(STATUSES)), status)
+    series.index = index.copy(deep=False)
+    return series.rename("status")
+
+
+def _raw(data: pd.Series[Any] | pd.Index[Any]) -> Any:
+    """Values without a copy: a numpy array, or the extension array."""
+    if isinstance(data.dtype, np.dtype) and data.dtype.kind not in "mM":
+        return data.to_numpy()
+    return data.array
+
+
+def _make(data: Data, column: Column, dtype_backend: Backend) -> pd.Series[Any]:
+    kind: str = column.field.kind
+    dtype = dtype_of(column.field, dtype_backend)
+    existing = _existing(data, column.name) if column.fill else None
+    if existing is None:
+        return make_series(kind, dtype, column.values)
+    array = _raw(existing)
+    cells = reader(array)(array)
+    try:
+        kept = [None if cell is None else as_kind(kind, cell) for cell in cells]
+    except ValueError:
+        kind, dtype, kept = "object", np.dtype(object), existing.astype(object).tolist()
+    if kind == "category":
+        more = dict.fromkeys(k for k in kept if k is not None and k not in dtype.categories)
+        dtype = pd.CategoricalDtype([*dtype.categories, *more], ordered=dtype.ordered)
+    values = [
+        value if cell is None else keep
+        for value, cell, keep in zip(column.values, cells, kept, strict=True)
+    ]
+    return make_series(kind, dtype, values)
+
+
+def _existing(data: Data, name: Hashable) -> pd.Series[Any] | None:
+    if isinstance(data, pd.Series):
+        return data if data.name == name else None
+    position = _position(data, name)
+    return None if position is None else data.iloc[:, position]
+
+
+def _beside(
+    data: pd.DataFrame, names: Sequence[Hashable], made: Sequence[pd.Series[Any]]
+) -> pd.DataFrame:
+    rows = pd.RangeIndex(len(data))
+    left = data.copy(deep=False)
+    left.index = rows
+    places = [_position(data, name) for name in names]
+    new = [k for k, place in enumerate(places) if place is None]
+    right = pd.DataFrame({k: made[k] for k in new}, index=rows)
+    # Not one by one: a frame of a hundred blocks would warn that it is fragmented.
+    out = pd.concat([left, right], axis=1)
+    for place, series in zip(places, made, strict=True):
+        if place is not None:
+            out.isetitem(place, cast(Any, series))
+    out.columns = _with(data.columns, [names[k] for k in new])
+    return out
+
+
+def _with(columns: pd.Index[Any], names: Sequence[Hashable]) -> pd.Index[Any]:
+    """The column index with more labels, its levels' names kept."""
+    if not names:
+        return columns.copy(deep=False)
+    labels = [_padded(columns, name) for name in names]
+    if isinstance(columns, pd.MultiIndex):
+        more: pd.Index[Any] = pd.MultiIndex.from_tuples(labels, names=columns.names)  # type: ignore[arg-type]
+    else:
+        more = pd.Index(labels, name=columns.name, tupleize_cols=False)
+    return columns.append(more) if len(columns) else more
+
+
+def _padded(columns: pd.Index[Any], name: Hashable) -> Hashable:
+    if not isinstance(columns, pd.MultiIndex):
+        return name
+    parts = name if isinstance(name, tuple) else (name,)
+    if len(parts) > columns.nlevels:
+        raise SchemaError(f"column {name!r} has more levels than the {columns.nlevels} there are.")
+    return parts + ("",) * (columns.nlevels - len(parts))
+
+
+def _position(data: pd.DataFrame, name: Hashable) -> int | None:
+    label = _padded(data.columns, name)
+    hits = [k for k, other in enumerate(data.columns.tolist()) if other == label]
+    if len(hits) > 1:
+        raise SchemaError(
+            f"{len(hits)} columns are called {name_text(name)!r}, so none can be written. "
+            "Rename them, or write to another name with into=."
+        )
+    return hits[0] if hits else None
