@@ -1,0 +1,328 @@
+r"""Any way to write a schema becomes one `Form`: what is asked, how it is checked, which columns.
+
+Examples:
+    >>> from typing import Literal, Optional
+    >>> from llmframe.schemas.forms import form
+    >>> asked = form({"topic": Literal["bug", "praise"], "stars": Optional[int]})
+    >>> [(field.name, field.kind, field.nullable) for field in asked.fields]
+    [('topic', 'category', False), ('stars', 'int', True)]
+    >>> asked.check({"topic": "bug", "stars": "3"}).values
+    ('bug', 3)
+    >>> asked.check({"topic": "idea", "stars": 3}).failure.message
+    "topic: should be 'bug' or 'praise', got \"idea\""
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llmframe.errors import SchemaError
+from llmframe.results import Failure
+from llmframe.schemas.canonical import canonical, normal
+from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
+from llmframe.schemas.nodes import Node
+from llmframe.schemas.values import Checked, Field, fields_of
+from llmframe.schemas.wording import invalid, shown
+
+__all__ = ["Checked", "Field", "Form", "form", "form_from"]
+
+_RAW_WORDS: Final = frozenset(
+    {"$schema", "$ref", "$defs", "definitions", "type", "properties", "items"}
+    | {"enum", "const", "anyOf", "oneOf", "allOf"}
+)
+_DEFAULT_NAME: Final = "response"
+
+
+class Form:
+    """A schema in one canonical form; immutable.
+
+    Attributes:
+        fields: The output columns, in declared order.
+        schema: The canonical full JSON Schema, its root an object; None for free text.
+        bare: Whether it is one column that takes the verb's own name: text or a bare type.
+        normal: The schema's part of a request's key; None for free text.
+        code: ``module:qualname`` of what holds checks that JSON cannot say, or None.
+    """
+
+    __slots__ = ("_check", "_known", "bare", "code", "fields", "normal", "schema")
+
+    def __init__(
+        self,
+        fields: tuple[Field, ...],
+        schema: Node | None,
+        check: Check | None,
+        *,
+        bare: bool,
+        code: str | None = None,
+    ) -> None:
+        self.fields = fields
+        self.schema = schema
+        self.bare = bare
+        self.code = code
+        self.normal = None if schema is None else normal(schema)
+        self._check = check
+        self._known = frozenset(() if schema is None else schema["properties"])
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name}: {field.kind}" for field in self.fields)
+        return f"Form({columns})"
+
+    def check(self, value: object) -> Checked:
+        """Check a decoded answer against the full schema.
+
+        Args:
+            value: Decoded JSON; for free text the text.
+
+        Returns:
+            Plain values in field order, or a failure: ``invalid_output``, ``user_code`` (a
+            validator raised something else than ValueError or AssertionError) or ``needs_code``.
+        """
+        if self._check is None:
+            if isinstance(value, str):
+                return Checked((value,))
+            return Checked(None, invalid(f"expected text, got {shown(value)}"))
+        if type(value) is not dict:
+            return Checked(None, invalid(f"expected a JSON object, got {shown(value)}"))
+        if self._known.isdisjoint(value):
+            return Checked(None, invalid(self._none_known(value)))
+        return self._check(value)
+
+    def _none_known(self, value: Mapping[str, Any]) -> str:
+        keys = ", ".join(repr(key) for key in list(self._known_in_order())[:8])
+        if "properties" in value and value.keys() & {"type", "$defs", "required", "title"}:
+            return f"the reply repeats the schema instead of filling it in; expected {keys}"
+        found = ", ".join(repr(str(key)[:40]) for key in list(value)[:8])
+        return f"none of the keys {keys} in the reply" + (f", only {found}" if found else "")
+
+    def _known_in_order(self) -> tuple[str, ...]:
+        return () if self.schema is None else tuple(self.schema["properties"])
+
+    def stored(self) -> dict[str, Any]:
+        """The form as JSON, for `form_from` in another process."""
+        return {
+            "schema": self.schema,
+            "names": [field.name for field in self.fields],
+            "ordered": [field.name for field in self.fields if field.ordered],
+            "bare": self.bare,
+            "code": self.code,
+        }
+
+
+def form(schema: Any, *, name: str = _DEFAULT_NAME) -> Form:
+    """The form of any schema.
+
+    Args:
+        schema: None (free text); a pydantic model, dataclass or TypedDict; a dict
+            ``{"name": type}``; a raw JSON Schema; a bare type, Enum, Literal or compiled regular
+            expression; a pandera schema. A `Form` is given back as it is.
+        name: The field of a bare type, a regular expression or text.
+
+    Returns:
+        The form.
+
+    Raises:
+        SchemaError: No model can be asked for this; says which field and what to do.
+
+    Examples:
+        >>> form(int).fields[0].name
+        'response'
+    """
+    if isinstance(schema, Form):
+        return schema
+    if schema is None:
+        return Form((Field(name, "str"),), None, None, bare=True)
+    if _is_pandera(schema):
+        return _pandera_form(schema)
+    from llmframe.schemas.python_types import describe, has_fields, is_type
+
+    if isinstance(schema, Mapping) and not is_type(schema):
+        return _raw_form(schema, name)
+    if not is_type(schema):
+        raise SchemaError(_no_schema(schema))
+    described = describe(schema, name)
+    full, opened = canonical(described.schema, title=described.title)
+    for path in opened:
+        _warn(
+            f"extra='allow'{f' of {path!r}' if path else ''} lets any key in, but extra keys "
+            f"cannot be asked for: the model is told to add none. Declare the fields you want."
+        )
+    _no_free_root(full)
+    fields = fields_of(full, described.names)
+    check = ModelCheck(described.adapter, full, fields, described.names, mapping=described.mapping)
+    bare = not isinstance(schema, Mapping) and not has_fields(schema)
+    return Form(fields, full, check, bare=bare, code=described.code)
+
+
+def form_from(stored: Mapping[str, Any]) -> Form:
+    """Rebuild a form that was stored, maybe in another process.
+
+    A class that holds checks of its own is used where this process has it loaded and it still
+    means the same schema; otherwise each `Form.check` fails with ``needs_code``.
+
+    Args:
+        stored: What `Form.stored` gave.
+
+    Returns:
+        A form with the same columns, schema and key.
+    """
+    full = stored["schema"]
+    if full is None:
+        return Form((Field(stored["names"][0], "str"),), None, None, bare=True)
+    fields = fields_of(full, tuple(stored["names"]), frozenset(stored["ordered"]))
+    code = stored["code"]
+    if code is None:
+        return Form(fields, full, SchemaCheck(full, fields), bare=stored["bare"])
+    loaded = _loaded(code)
+    if loaded is not None:
+        try:
+            again = form(loaded)
+        except SchemaError:
+            again = None
+        if again is not None and again.normal == normal(full):
+            return again
+    return Form(fields, full, _needs(code), bare=stored["bare"], code=code)
+
+
+def _needs(code: str) -> Check:
+    failure = Failure(
+        "needs_code",
+        f"the answer is checked by {code}, which this process has not loaded, or in another "
+        f"version. Call join(df, schema=…) with it.",
+    )
+    return lambda value: Checked(None, failure)
+
+
+def _loaded(code: str) -> Any:
+    # Never imported: joining a job must not run a module's code.
+    module, _, name = code.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if inspect.isclass(found) else None
+
+
+def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
+    from jsonschema import Draft202012Validator
+
+    from llmframe.schemas.python_types import is_type
+
+    if not schema:
+        raise SchemaError("the schema {} has no fields. Write {'name': type, …}.")
+    if not (_RAW_WORDS & schema.keys()) or any(is_type(value) for value in schema.values()):
+        raise SchemaError(_no_types(schema))
+    for error in Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(dict(schema)):
+        where = ".".join(str(part) for part in error.absolute_path)
+        raise SchemaError(
+            f"the JSON Schema is not valid{f' at {where!r}' if where else ''}: "
+            f"{error.message[:200]} Correct it, or write {{'name': type, …}}."
+        )
+    full, opened = canonical(schema)
+    for path in opened:
+        _warn(
+            f"additionalProperties{f' of {path!r}' if path else ''} lets any key in, but extra "
+            f"keys cannot be asked for: the model is told to add none."
+        )
+    bare = "properties" not in full
+    if bare:
+        if full.get("type") == "object" and not full.get("additionalProperties"):
+            raise SchemaError("the schema has no fields, so there is nothing to ask for. Add one.")
+        defs = full.pop("$defs", None)
+        full = {"type": "object", "properties": {name: full}, "required": [name]}
+        full |= {"$defs": defs} if defs else {}
+    _check_patterns(full, "")
+    fields = fields_of(full, tuple(full["properties"]))
+    return Form(fields, full, SchemaCheck(full, fields), bare=bare)
+
+
+def _pandera_form(schema: Any) -> Form:
+    from llmframe.schemas.pandera_columns import columns, with_checks
+
+    taken = columns(schema)
+    full, _ = canonical(taken.schema)
+    fields = fields_of(full, tuple(full["properties"]), taken.ordered)
+    check = with_checks(SchemaCheck(full, fields), taken.tests)
+    return Form(fields, full, check, bare=False, code=taken.code)
+
+
+def _check_patterns(node: Any, path: str) -> None:
+    import re
+
+    if isinstance(node, Mapping):
+        pattern = node.get("pattern")
+        if isinstance(pattern, str):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise SchemaError(
+                    f"the pattern {pattern!r} at {path!r} is no regular expression: {error}."
+                ) from None
+        for key, child in node.items():
+            _check_patterns(child, path if key == "properties" else f"{path}.{key}".strip("."))
+    elif isinstance(node, list):
+        for child in node:
+            _check_patterns(child, path)
+
+
+def _no_free_root(full: Node) -> None:
+    if "properties" not in full:
+        raise SchemaError("the schema has no fields, so there is nothing to ask for. Add a field.")
+
+
+def _is_pandera(schema: Any) -> bool:
+    cls = schema if isinstance(schema, type) else type(schema)
+    return any(base.__module__.split(".")[0] == "pandera" for base in cls.__mro__)
+
+
+def _no_schema(schema: Any) -> str:
+    if hasattr(type(schema), "model_fields"):
+        return (
+            f"the schema is an instance of {type(schema).__name__}. Pass the class itself: "
+            f"schema={type(schema).__name__}."
+        )
+    if isinstance(schema, list | tuple | set):
+        return (
+            f"{shown(list(schema))} is a list, not a schema. For one of several labels write "
+            f"Literal[…] or use classify; for fields write {{'name': type, …}}."
+        )
+    return (
+        f"{shown(schema)} ({type(schema).__name__}) is no schema. Expected a pydantic model, a "
+        f"dataclass, a TypedDict, {{'name': type, …}}, a JSON Schema or a type such as int."
+    )
+
+
+_WORDS: Final = {
+    "string": "str",
+    "text": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "list",
+    "datetime": "datetime",
+}
+
+
+def _no_types(schema: Mapping[Any, Any]) -> str:
+    from llmframe.schemas.python_types import is_type
+
+    for key, value in schema.items():
+        if is_type(value):
+            continue
+        near = _WORDS.get(value, value) if isinstance(value, str) else None
+        known = near in {"str", "int", "float", "bool", "list", "date", "datetime"}
+        hint = (
+            f"Write {{{key!r}: {near}}} without quotes." if known else "Write a type such as str."
+        )
+        return f"the schema's field {key!r} is {shown(value)}: expected a type. {hint}"
+    return "the schema mixes types and JSON Schema. Write {'name': type, …} or a JSON Schema."
+
+
+def _warn(message: str) -> None:
+    # The level that points past llmframe, at the user's own line.
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("llmframe"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -1,0 +1,94 @@
+"""Reading a canonical schema: what a reference means, what is nullable, which column it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+__all__ = [
+    "NULL",
+    "Kind",
+    "Node",
+    "common_type",
+    "deref",
+    "is_map",
+    "kind_of",
+    "without",
+    "without_null",
+]
+
+Node = dict[str, Any]
+Kind = Literal[
+    "str", "int", "float", "bool", "category", "datetime", "datetime_utc", "date", "object"
+]
+
+NULL: Final[Node] = {"type": "null"}
+
+
+def deref(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Node:
+    """`node`, or what it refers to with the words that stand beside the reference."""
+    seen = 0
+    made = dict(node)
+    while "$ref" in made and seen < 100:
+        made = {**defs[made["$ref"].rpartition("/")[2]], **without(made, "$ref")}
+        seen += 1
+    return made
+
+
+def without_null(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Node, bool]:
+    """The node without its null branch, and whether it had one."""
+    made = deref(node, defs)
+    if "anyOf" not in made:
+        return made, made.get("type") == "null"
+    branches = [branch for branch in made["anyOf"] if branch != NULL]
+    if len(branches) == len(made["anyOf"]):
+        return made, False
+    if len(branches) == 1:
+        inner, _ = without_null(branches[0], defs)
+        return {**inner, **without(made, "anyOf")}, True
+    return {**made, "anyOf": branches}, True
+
+
+def is_map(node: Mapping[str, Any]) -> bool:
+    """Whether the node is an object with free keys only."""
+    return node.get("type") == "object" and "properties" not in node
+
+
+def kind_of(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Kind, tuple[Any, ...]]:
+    """What kind of column a property becomes, by its canonical schema alone.
+
+    Returns:
+        The kind, and the allowed values where there are any (kind ``"category"``: all text).
+    """
+    inner, _ = without_null(node, defs)
+    if "enum" in inner:
+        values = tuple(inner["enum"])
+        by_type: dict[str | None, Kind] = {
+            "string": "category",
+            "integer": "int",
+            "boolean": "bool",
+            "number": "float",
+        }
+        return by_type.get(common_type(list(values)), "object"), values
+    kind = inner.get("type")
+    if kind == "string":
+        form = inner.get("format")
+        if form in ("date", "date-time"):
+            return ("datetime_utc" if inner.get("tz") == "aware" else "datetime"), ()
+        return ("object" if form in ("decimal", "time", "duration", "binary") else "str"), ()
+    scalars: dict[str, Kind] = {"integer": "int", "number": "float", "boolean": "bool"}
+    return scalars.get(str(kind), "object"), ()
+
+
+def common_type(values: list[Any]) -> str | None:
+    """The JSON type that all of the values have, or None."""
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:
+        return "number"
+    names = {str: "string", int: "integer", bool: "boolean", float: "number"}
+    return names.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def without(node: Mapping[str, Any], *keys: str) -> Node:
+    """The node without some of its keys."""
+    return {key: value for key, value in node.items() if key not in keys}

@@ -1,0 +1,270 @@
+"""Checked values become the plain values of a column: what stands in a cell."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from llmframe.errors import SchemaError
+from llmframe.results import Failure
+from llmframe.schemas.nodes import Kind, Node, deref, kind_of, without_null
+
+__all__ = ["Checked", "Field", "Misfit", "column_values", "fields_of", "plain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One output column of a schema.
+
+    Attributes:
+        name: Its name, before `into` is applied.
+        kind: What its values are: ``"str"``, ``"int"`` (64 bits), ``"float"`` (finite),
+            ``"bool"``, ``"category"`` (one of `categories`), ``"datetime"`` (naive),
+            ``"datetime_utc"`` (aware, in UTC) or ``"object"`` (lists, dicts, unions, Decimal).
+        categories: Kind ``"category"``: the allowed texts in declared order.
+        ordered: Whether the categories have an order.
+        nullable: Whether the model may answer null.
+        schema: Its property in the canonical schema.
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[Any, ...] | None = None
+    ordered: bool = False
+    nullable: bool = False
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The outcome of a check: values in field order, or a failure.
+
+    Attributes:
+        values: One value a field, None where the answer is null; None on a failure.
+        failure: Why the answer does not hold.
+        coerced: Paths whose value was written in another type, such as ``"3"`` for 3.
+    """
+
+    values: tuple[Any, ...] | None
+    failure: Failure | None = None
+    coerced: tuple[str, ...] = ()
+
+
+def fields_of(
+    full: Node, names: tuple[str, ...], ordered: frozenset[str] = frozenset()
+) -> tuple[Field, ...]:
+    """The columns of a canonical schema.
+
+    Args:
+        full: The canonical schema.
+        names: Name of each column, in the order of the properties.
+        ordered: Columns whose categories have an order.
+
+    Raises:
+        SchemaError: A field can only be null.
+    """
+    defs = full.get("$defs", {})
+    made = []
+    for name, (wire, node) in zip(names, full["properties"].items(), strict=True):
+        kind, values = kind_of(node, defs)
+        inner, nullable = without_null(node, defs)
+        if inner.get("type") == "null":
+            raise SchemaError(f"field {name!r} can only be null. Give it a type to ask for.")
+        optional = wire not in full["required"] and "default" not in deref(node, defs)
+        made.append(
+            Field(
+                name,
+                kind,
+                values if kind == "category" else None,
+                name in ordered,
+                nullable or optional,
+                node,
+            )
+        )
+    return tuple(made)
+
+
+class Misfit(Exception):  # noqa: N818 - a value that does not fit, not a fault of the program
+    """A value that passed its checks and still cannot stand in its column."""
+
+    def __init__(self, message: str, kind: str = "invalid_output") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def plain(value: Any) -> Any:
+    """A value without classes: models and dataclasses as dicts, Enums as their values.
+
+    Cells hold plain values, so that a frame pickles, and goes to Parquet, without the classes.
+
+    Args:
+        value: What a check gave back.
+
+    Returns:
+        The same content in dicts, lists and scalars; Decimal and dates stay.
+
+    Raises:
+        Misfit: An integer needs more than 64 bits, or a float is not finite.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int:
+        return _int(value)
+    if kind is float:
+        return _float(value)
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    fields = getattr(kind, "model_fields", None)  # pydantic, without importing it
+    if isinstance(fields, Mapping):
+        if "root" in fields and len(fields) == 1 and getattr(kind, "__pydantic_root_model__", 0):
+            return plain(value.root)
+        return {name: plain(getattr(value, name)) for name in fields}
+    if isinstance(value, date | time | timedelta | Decimal | bytes):
+        return value
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    if type(value) is str:
+        return value
+    if isinstance(value, enum.Enum):
+        return _text(value.value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    reveal = getattr(value, "get_secret_value", None)
+    if reveal is not None:
+        return reveal()
+    # A UUID, a path or a URL: the column is text, whatever class checks it.
+    if isinstance(value, Sequence | Mapping | set | int | float):
+        raise _wrong_type(value, "text")
+    return str(value)
+
+
+def _int(value: Any) -> Any:
+    if type(value) is not int:
+        if isinstance(value, enum.Enum):
+            return _int(value.value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _wrong_type(value, "int")
+        value = int(value)
+    if value not in _INT64:
+        raise Misfit("is an integer of more than 64 bits, which no column holds")
+    return value
+
+
+def _float(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return _float(value.value)
+    if not isinstance(value, float | int) or isinstance(value, bool):
+        raise _wrong_type(value, "float")
+    try:
+        value = float(value)
+    except OverflowError:
+        raise Misfit("is too large for a float") from None
+    if not math.isfinite(value):
+        raise Misfit("is no finite number")
+    return value
+
+
+def _bool(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return _bool(value.value)
+    if not isinstance(value, bool):
+        raise _wrong_type(value, "bool")
+    return value
+
+
+def _naive(value: Any) -> Any:
+    moment = _datetime(value)
+    # A column has one clock: a time with an offset is told in UTC.
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _utc(value: Any) -> Any:
+    moment = _datetime(value)
+    if moment.tzinfo is None:
+        raise _wrong_type(value, "time with an offset")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise Misfit("lies outside the years 1 to 9999 in UTC") from None
+
+
+def _datetime(value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime.combine(value, time())
+    raise _wrong_type(value, "date")
+
+
+def _wrong_type(value: Any, column: str) -> Misfit:
+    return Misfit(
+        f"became {type(value).__name__} in a validator, while its column is {column}", "user_code"
+    )
+
+
+_CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
+    "str": _text,
+    "category": _text,
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+    "datetime": _naive,
+    "date": _naive,
+    "datetime_utc": _utc,
+    "object": plain,
+}
+
+
+def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A function from checked values, in field order, to what stands in the cells.
+
+    Args:
+        fields: The columns.
+
+    Returns:
+        A function that raises `Misfit`, its message led by the field's name, for a value that
+        no cell of its column can hold.
+    """
+    converters = tuple(_CONVERT[field.kind] for field in fields)
+
+    def convert(values: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return tuple(
+                [
+                    None if value is None else converter(value)
+                    for converter, value in zip(converters, values, strict=True)
+                ]
+            )
+        except Misfit:
+            return _slowly(values)
+
+    def _slowly(values: Sequence[Any]) -> tuple[Any, ...]:
+        made = []
+        for field_, converter, value in zip(fields, converters, values, strict=True):
+            try:
+                made.append(None if value is None else converter(value))
+            except Misfit as misfit:
+                raise Misfit(f"{field_.name}: {misfit}", misfit.kind) from None
+        return tuple(made)
+
+    return convert
