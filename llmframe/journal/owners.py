@@ -164,9 +164,8 @@ def beat(db: sqlite3.Connection, process: Process) -> None:
 
 def leave(db: sqlite3.Connection, process: Process, job: str) -> None:
     """End this process's run of `job`: its live claims are free, and it drives no more."""
-    number = process.runs.pop(job, None)
-    if number is not None:
-        _free(db, number)
+    if job in process.runs:  # `beat` forgets it: what is popped here, no rollback would undo
+        _free(db, process.runs[job])
 
 
 def leave_all(db: sqlite3.Connection, process: Process) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from array import array
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,15 @@ Row = tuple[Any, ...]
 
 # State of a request: 0 nobody's, 1 claimed by a run, 2 in a batch at a provider.
 
-# The numbers of head, owner and limit are the same for a whole call, so they are written into
-# the statement and the caller's (key, tail) pairs go to SQLite as they are.
+# The numbers are the same for a whole call, so they are written into the statement and the
+# caller's (key, tail) pairs go to SQLite as they are. While a request is claimed, `batch` holds
+# the number of the call that claimed it.
 _CLAIM: Final = """
-INSERT INTO request (key, head, tail, state, owner) VALUES (?1, {head}, ?2, 1, {owner})
+INSERT INTO request (key, head, tail, state, owner, batch)
+VALUES (?1, {head}, ?2, 1, {owner}, {call})
 ON CONFLICT (key) DO UPDATE SET
-    state = 1, owner = excluded.owner, head = excluded.head, tail = coalesce(excluded.tail, tail)
+    state = 1, owner = excluded.owner, head = excluded.head, tail = coalesce(excluded.tail, tail),
+    batch = excluded.batch
 WHERE state = 0{limit}
 """
 _SEEN: Final = " AND (SELECT count(*) FROM reply WHERE reply.request = request.id) <= "
@@ -35,7 +39,7 @@ def head(db: sqlite3.Connection, text: str, keep: bool) -> int:
     db.execute(
         "INSERT INTO head (hash, json) VALUES (?, ?)"
         " ON CONFLICT (hash) DO UPDATE SET json = excluded.json WHERE json = ''",
-        (digest, storable(text) if keep else ""),
+        (digest, _bindable(text, exact=True) if keep else ""),
     )
     return int(db.execute("SELECT id FROM head WHERE hash = ?", (digest,)).fetchone()[0])
 
@@ -53,20 +57,29 @@ def claim(
     """As `Journal.claim`."""
     owner = ensure(db, process, job)
     limit = "" if again else _SEEN + ("0" if seen is None else "?3")
-    statement = _CLAIM.format(head=int(head), owner=owner, limit=limit)
+    call = secrets.randbits(30)
+    statement = _CLAIM.format(head=int(head), owner=owner, call=call, limit=limit)
     rows: Sequence[Row] = requests if keep else [(key, None) for key, _ in requests]
     if seen is not None and not again:
         rows = [(*row, count) for row, count in zip(rows, seen, strict=True)]
-    # All at once, in the hope that nobody else is here; else one by one, to see which are ours.
-    db.execute("SAVEPOINT claim")
+    # All at once, in the hope that nobody else is here; a savepoint or a look beforehand would
+    # cost every call what only the unlucky need.
     if db.executemany(statement, rows).rowcount == len(rows):
-        db.execute("RELEASE claim")
         return [True] * len(rows)
-    db.execute("ROLLBACK TO claim")
-    db.execute("RELEASE claim")
     reap(db, process)
     ensure(db, process, job)  # a process that was stopped for long may have been reaped itself
-    return [db.execute(statement, row).rowcount == 1 for row in rows]
+    db.executemany(statement, rows)
+    won = {
+        key
+        for (key,) in db.execute(
+            "SELECT key FROM request WHERE owner = ? AND state = 1 AND batch = ?", (owner, call)
+        )
+    }
+    granted = []
+    for key, _ in requests:
+        granted.append(key in won)
+        won.discard(key)  # a key that stands here twice is to be sent once
+    return granted
 
 
 def release(db: sqlite3.Connection, process: Process, keys: Sequence[bytes]) -> None:
@@ -86,9 +99,10 @@ _STORE: Final = (
     "INSERT INTO reply (request, attempt, lane, at, kind, message, finish, model, request_id,"
     " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost,"
     " latency, maybe_paid, asked, scores, vector, text, reasoning)"
-    f" SELECT id, {', '.join(f'?{n}' for n in range(2, 23))} FROM request WHERE key = ?1"
+    f" VALUES ({', '.join('?' * 22)})"
 )
 _NO_USAGE: Final = (None,) * 5
+_EXACT: Final = (5, 17, 20, 21)  # message, asked, text, reasoning
 
 
 def row_of(entry: Entry) -> Row:
@@ -127,47 +141,56 @@ def row_of(entry: Entry) -> Row:
 
 
 def store(db: sqlite3.Connection, process: Process, rows: Sequence[Row]) -> None:
-    """Append replies, and end the claims they answer.
+    """Append replies, and end the claims they answer, inside a transaction.
 
     A reply whose claim has passed to another owner in the meantime is stored all the same, and
     the other's claim stands.
     """
-    _append(db, rows)
-    db.executemany(
-        "UPDATE request SET state = 0, owner = NULL, batch = NULL WHERE key = ?"
-        f" AND (state = 2 OR state = 1 AND owner IN {_ours(process)})",
-        [row[:1] for row in rows],
-    )
-
-
-def _append(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
-    db.execute("SAVEPOINT replies")
+    # One look at the keys for both statements: each would cost 2 µs a row to find them again.
+    keys = [row[0] for row in rows]
+    ids = _ids(db, keys)
+    if strays := [(key,) for key in keys if key not in ids]:  # purged in flight, never claimed
+        db.executemany(
+            "INSERT INTO request (key, state) VALUES (?, 0) ON CONFLICT (key) DO NOTHING", strays
+        )
+        ids = _ids(db, keys)
+    rows = [(ids[row[0]], *row[1:]) for row in rows]
+    before = db.total_changes
     try:
-        if db.executemany(_STORE, rows).rowcount == len(rows):
-            db.execute("RELEASE replies")
-            return
+        db.executemany(_STORE, rows)
     except (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError):
         # Providers send lone surrogates, and numbers and types of their own: what cannot be
         # bound must be kept in some form, and must not keep others out.
-        rows = [tuple(map(storable, row)) for row in rows]
-    db.execute("ROLLBACK TO replies")
-    db.execute("RELEASE replies")
-    # A reply without a request: purged while it was in flight, or never claimed.
+        rest = rows[db.total_changes - before :]
+        db.executemany(
+            _STORE,
+            [
+                tuple(_bindable(value, exact=n in _EXACT) for n, value in enumerate(row))
+                for row in rest
+            ],
+        )
     db.executemany(
-        "INSERT INTO request (key, state) VALUES (?, 0) ON CONFLICT (key) DO NOTHING",
-        [row[:1] for row in rows],
+        "UPDATE request SET state = 0, owner = NULL, batch = NULL WHERE id = ?"
+        f" AND (state = 2 OR state = 1 AND owner IN {_ours(process)})",
+        [(number,) for number in ids.values()],
     )
-    db.executemany(_STORE, rows)
 
 
-def storable(value: Any) -> Any:
-    """`value` in a form that SQLite takes; text that is no valid Unicode becomes bytes."""
+def _ids(db: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for marks, part in batched(keys):
+        found.update(db.execute(f"SELECT key, id FROM request WHERE key IN ({marks})", part))
+    return found
+
+
+def _bindable(value: Any, exact: bool) -> Any:
+    """`value` in a form that SQLite takes; text that is no valid Unicode as bytes, if `exact`."""
     if isinstance(value, str):
+        data = value.encode("utf-8", "surrogatepass" if exact else "backslashreplace")
         try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-8", "surrogatepass")
-        return value
+            return data.decode()
+        except UnicodeDecodeError:
+            return data
     if value is None or isinstance(value, (bytes, float)):
         return value
     if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -176,7 +199,7 @@ def storable(value: Any) -> Any:
 
 
 def text_of(value: Any) -> Any:
-    """Undo `storable` for a text."""
+    """Undo `_bindable` for an exact text."""
     return value.decode("utf-8", "surrogatepass") if type(value) is bytes else value
 
 
@@ -184,22 +207,20 @@ def _packed(numbers: tuple[float, ...] | None) -> bytes | None:
     return None if numbers is None else array("d", numbers).tobytes()
 
 
-def _unpacked(data: bytes | None) -> tuple[float, ...] | None:
-    if data is None:
-        return None
+def _unpacked(data: bytes) -> tuple[float, ...]:
     numbers = array("d")
     numbers.frombytes(data)
     return tuple(numbers)
 
 
 _READ: Final = (
-    "SELECT r.key, p.attempt, p.lane, p.at, p.kind, p.message, p.finish, p.text, p.model,"
-    " p.request_id, p.asked, p.reasoning, p.scores, p.vector, p.input_tokens, p.output_tokens,"
-    " p.cached_tokens, p.cache_write_tokens, p.reasoning_tokens, p.cost, p.latency, p.maybe_paid"
-    " FROM request r JOIN reply p ON p.request = r.id WHERE r.key IN ({}) ORDER BY p.id"
+    "SELECT r.key, p.attempt, p.lane, p.at, p.kind, p.message, p.finish, p.text, p.scores,"
+    " p.vector, p.model, p.request_id, p.input_tokens, p.output_tokens, p.cached_tokens,"
+    " p.cache_write_tokens, p.reasoning_tokens, p.cost, p.latency, p.maybe_paid, p.asked,"
+    " p.reasoning FROM request r CROSS JOIN reply p ON p.request = r.id WHERE r.key IN ({})"
+    " ORDER BY r.key, p.id"  # the order in which the two indexes give them anyway: no sorting
 )
-_TEXTS: Final = slice(4, 12)
-_SIZES: Final = (1, 16, 512)  # of IN lists: few, so that SQLite keeps their statements
+_SIZES: Final = (1, 16, 256)  # of IN lists: few, so that SQLite keeps their statements
 
 
 def batched(keys: Sequence[bytes]) -> Iterator[tuple[str, Sequence[bytes]]]:
@@ -217,27 +238,31 @@ def read(db: sqlite3.Connection, marks: str, keys: Sequence[bytes]) -> list[Entr
 
 
 def _entry(row: Row) -> Entry:
-    if bytes in map(type, row[_TEXTS]):
-        row = (*row[:4], *map(text_of, row[_TEXTS]), *row[12:])
+    key, attempt, lane, at, kind, message, finish, text, scores, vector, model, request_id = row[
+        :12
+    ]
+    cost, latency, maybe_paid, asked, reasoning = row[17:]
+    if bytes in (type(message), type(text), type(asked), type(reasoning)):
+        message, text, asked, reasoning = map(text_of, (message, text, asked, reasoning))
     return Entry(
-        row[0],
-        row[1],
-        row[2],
-        row[3],
-        row[4],
-        row[5] or "",
-        row[6],
-        row[7],
-        _unpacked(row[12]),
-        _unpacked(row[13]),
-        row[8],
-        row[9],
-        None if row[14] is None else Usage(*row[14:19]),
-        row[19],
-        row[20],
-        row[21] == 1,
-        row[10],
-        row[11],
+        key,
+        attempt,
+        lane,
+        at,
+        kind,
+        message or "",
+        finish,
+        text,
+        None if scores is None else _unpacked(scores),
+        None if vector is None else _unpacked(vector),
+        model,
+        request_id,
+        None if row[12] is None else Usage(*row[12:17]),
+        cost,
+        latency,
+        maybe_paid == 1,
+        asked,
+        reasoning,
     )
 
 

@@ -6,7 +6,7 @@ import base64
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from llmframe.results import Usage
 
@@ -16,9 +16,10 @@ CHUNK: Final = 4096
 """Rows of a job that are stored together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One reply to one try of one request, for good or bad; never changed once stored.
+
+    A named tuple, since there is one a row and it takes a fifth of a frozen dataclass's time.
 
     Attributes:
         key: The request's key, 16 bytes.

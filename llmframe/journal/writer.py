@@ -79,17 +79,15 @@ class _Task(Generic[T]):
 _Outcome = tuple[_Task[Any], Any, Exception | None]
 
 
-def _perform(db: sqlite3.Connection, work: Work[T]) -> T:
-    """Run `work` so that, where it raises, the transaction is as it was before."""
-    db.execute("SAVEPOINT task")
+def _transaction(db: sqlite3.Connection, work: Work[T]) -> T:
+    db.execute("BEGIN IMMEDIATE")
     try:
         value = work(db)
+        db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # SQLite itself rolls back all of it on a full disk
-            db.execute("ROLLBACK TO task")
-            db.execute("RELEASE task")
+        if db.in_transaction:  # SQLite itself rolls back on a full disk
+            db.execute("ROLLBACK")
         raise
-    db.execute("RELEASE task")
     return value
 
 
@@ -273,11 +271,9 @@ class ThreadWriter:
                 db = self._db
                 grouped = [task for task in tasks if not task.alone]
                 if rows or grouped or beating:
-                    self._group(db, rows, grouped, beating, done)
+                    done = self._group(db, rows, grouped, beating)
                 rows = []
-                for task in tasks:
-                    if task.alone:
-                        done.append(self._alone(db, task))
+                done += [self._one(db, task) for task in tasks if task.alone]
         except Exception as error:
             # The rows are somebody's paid replies: they stay queued until they are on disk.
             failure = self._as_store_error(error)
@@ -304,37 +300,32 @@ class ThreadWriter:
         return StoreError(f"the journal's writer failed: {type(error).__name__}: {error}")
 
     def _group(
-        self,
-        db: sqlite3.Connection,
-        rows: list[Row],
-        tasks: list[_Task[Any]],
-        beating: bool,
-        done: list[_Outcome],
-    ) -> None:
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        self, db: sqlite3.Connection, rows: list[Row], tasks: list[_Task[Any]], beating: bool
+    ) -> list[_Outcome]:
+        def together(db: sqlite3.Connection) -> list[_Outcome]:
             if rows:
                 self._store(db, rows)
-            for task in tasks:
-                try:
-                    done.append((task, _perform(db, task.work), None))
-                except sqlite3.Error:
-                    raise  # the disk or the file, so everybody's trouble
-                except Exception as error:
-                    done.append((task, None, error))
             if beating:
                 self._beat(db)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+            return [(task, task.work(db), None) for task in tasks]
+
+        try:
+            done = _transaction(db, together)
+        except sqlite3.Error:
+            raise  # the disk or the file, so everybody's trouble
+        except Exception:
+            # A task of its own accord, such as an unknown job; the others are not to suffer. Not
+            # by savepoints: they cost each page of every group a copy.
+            tasks, apart = [], tasks
+            done = _transaction(db, together)
+            done += [self._one(db, task) for task in apart]
         if beating:
             self._beat_at = time.monotonic() + self._interval
+        return done
 
-    def _alone(self, db: sqlite3.Connection, task: _Task[Any]) -> _Outcome:
+    def _one(self, db: sqlite3.Connection, task: _Task[Any]) -> _Outcome:
         try:
-            return task, task.work(db), None
+            return task, task.work(db) if task.alone else _transaction(db, task.work), None
         except sqlite3.Error as error:
             return task, None, self._failed(error)
         except Exception as error:
@@ -357,16 +348,7 @@ class InlineWriter:
     def call(self, work: Work[T], *, alone: bool = False) -> T:
         """As `Writer.call`."""
         with self.database:
-            if alone:
-                return work(self.db)
-            self.db.execute("BEGIN")
-            try:
-                value = work(self.db)
-            except BaseException:
-                self.db.execute("ROLLBACK")
-                raise
-            self.db.execute("COMMIT")
-            return value
+            return work(self.db) if alone else _transaction(self.db, work)
 
     def add(self, rows: Sequence[Row]) -> None:
         """As `Writer.add`."""
