@@ -113,7 +113,7 @@ def find(db: sqlite3.Connection, job: str | None, open_only: bool) -> list[Batch
 def lines(db: sqlite3.Connection, tag: str) -> list[tuple[str, int, bytes]]:
     """``(custom_id, part, key)`` of each request of an open batch."""
     return db.execute(
-        "SELECT custom_id, part, key FROM line JOIN request ON request.id = request"
-        " WHERE batch = (SELECT id FROM batch WHERE tag = ?)",
+        "SELECT custom_id, part, key FROM line JOIN request ON request.id = line.request"
+        " WHERE line.batch = (SELECT id FROM batch WHERE tag = ?)",
         (tag,),
     ).fetchall()
