@@ -8,13 +8,11 @@ with faults on demand. An engine of one's own (anything with the protocol of
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from llmframe.engines.base import Engine, Mode
-from llmframe.engines.fake import FakeEngine
-from llmframe.engines.fake_batch import FakeBatchEngine
-from llmframe.engines.fake_faults import Fault
+from llmframe.engines.fake import FakeBatchEngine, FakeEngine, Fault
 from llmframe.requests import KeyMaker, Request, Sampling
 from llmframe.results import Result
 
@@ -212,11 +210,8 @@ def drive(engine: Engine, requests: Iterable[Request], *, limit: int = 8) -> lis
         requests: What to ask.
         limit: Requests in flight, at most.
     """
-    return [result for results in _stream(engine, requests, limit) for result in results]
-
-
-def _stream(engine: Engine, requests: Iterable[Request], limit: int) -> Iterator[list[Result]]:
-    return engine.stream(ListSource(requests), Switch(limit))
+    stream = engine.stream(ListSource(requests), Switch(limit))
+    return [result for results in stream for result in results]
 
 
 def ask(engine: Engine, text: str, schema: Mapping[str, Any] | None = None) -> Result:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
 from llmframe.engines.base import Engine
-from llmframe.engines.fake_faults import FAULTS
-from llmframe.engines.fake_values import Draw, fitting, matching
+from llmframe.engines.fake.faults import FAULTS
+from llmframe.engines.fake.values import Draw, fitting, matching
 from llmframe.errors import EngineError
 from llmframe.requests import Request
 from llmframe.results import KINDS, Failure, Result

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from llmframe.engines.fake_values import Draw, fitting
+from llmframe.engines.fake.values import Draw, fitting
 from llmframe.requests import Message, Request
 from llmframe.results import Failure, Result, Usage
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llmframe.engines.base import Batch, BatchStatus, Limits, Line
-from llmframe.engines.fake_answers import Answers
-from llmframe.engines.fake_faults import Faults, FaultsLike, spoil
+from llmframe.engines.fake.answers import Answers
+from llmframe.engines.fake.faults import Faults, FaultsLike, spoil
 from llmframe.errors import EngineError
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage

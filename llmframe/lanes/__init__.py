@@ -1,0 +1,5 @@
+"""A provider's batch API as a stream, so that a batch engine is an engine like any other."""
+
+from llmframe.lanes.lane import Clock, Lane
+
+__all__ = ["Clock", "Lane"]

@@ -1,0 +1,115 @@
+"""Intents of which nobody knows whether the provider has the batch, and the search for it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from llmframe.engines.base import Batch
+from llmframe.errors import EngineError, StoreError
+from llmframe.requests import Request
+
+if TYPE_CHECKING:
+    from llmframe.lanes.lane import Lane
+
+__all__ = ["SETTLED", "Doubt", "other_account", "search", "settled"]
+
+log = logging.getLogger("llmframe")
+
+SETTLED: Final = 60.0
+"""Seconds after which a created batch is surely listed, and a listed one surely found."""
+_PAUSE: Final = 10.0
+"""Seconds between two searches."""
+_SEARCHES: Final = 3
+"""Searches that must come back empty before a batch counts as never created."""
+
+
+@dataclass(slots=True)
+class Doubt:
+    """An intent whose answer was lost.
+
+    Attributes:
+        tag: Of the intent.
+        count: Its lines.
+        due: When to search.
+        last: When it was last tried to send it.
+        held: Its requests, where this stream tried to send it.
+        empty: Searches without a find.
+        excluded: Batches that a search found and that hold other rows.
+    """
+
+    tag: str
+    count: int
+    due: float
+    last: float
+    held: list[Request] = field(default_factory=list)
+    empty: int = 0
+    excluded: set[str] = field(default_factory=set)
+
+
+def search(lane: Lane, doubt: Doubt) -> Batch | None:
+    """Look for the batch once.
+
+    Args:
+        lane: Whose intent it is.
+        doubt: The intent; its next search is put off.
+
+    Returns:
+        The batch; or None: not found, and `settled` says whether that is final.
+
+    Raises:
+        EngineError: The provider cannot list its batches, and ``resend`` was not asked for.
+        StoreError: The account cannot see the batches.
+    """
+    now = lane.clock.time()
+    doubt.due = now + _PAUSE
+    try:
+        found = lane.engine.find(doubt.tag, _notes(lane, doubt.tag), doubt.count)
+    except OSError:
+        return None
+    except EngineError as error:
+        if error.status in {401, 403}:
+            raise other_account(lane, doubt.tag, error) from error
+        if error.retryable:
+            return None
+        if not lane.resend:
+            raise EngineError(
+                f"batch {doubt.tag!r} with {doubt.count:,} rows may have been created, and "
+                f"{lane.name} cannot list its batches ({error}) Look for it in the provider's "
+                f"dashboard; job.resume(resend=True) sends these rows again, and pays for them "
+                f"again if it is there.",
+                provider=lane.name,
+                status=error.status,
+            ) from error
+        doubt.empty = _SEARCHES
+        doubt.last = now - SETTLED
+        return None
+    found = [batch for batch in found if batch.id not in doubt.excluded]
+    if not found:
+        doubt.empty += 1
+        return None
+    if len(found) > 1:
+        log.warning("%d batches at %s have the tag %s", len(found), lane.name, doubt.tag)
+    return min(found, key=lambda batch: batch.created_at)
+
+
+def settled(doubt: Doubt, now: float) -> bool:
+    """Whether the batch was surely never created.
+
+    Listings lag behind: one that is empty right after the attempt says nothing.
+    """
+    return doubt.empty >= _SEARCHES and now >= doubt.last + SETTLED
+
+
+def _notes(lane: Lane, tag: str) -> dict[str, str]:
+    records = lane.journal.batches(lane.job)
+    return next((dict(record.notes) for record in records if record.tag == tag), {})
+
+
+def other_account(lane: Lane, batch: str, error: EngineError) -> StoreError:
+    """What to raise where a batch is refused or not there: it may be another account's."""
+    return StoreError(
+        f"{lane.name} does not show the batch {batch!r} of job {lane.job!r} to this account "
+        f"(HTTP {error.status}). Use the key and the base_url that sent it; nothing was sent."
+    )

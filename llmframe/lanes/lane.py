@@ -1,0 +1,200 @@
+"""The lane: what a run sees of a provider's batch API."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from llmframe.engines.base import Batch, BatchEngine, BatchStatus, Control, Limits, Source
+from llmframe.errors import EngineError
+from llmframe.lanes.handover import Checked, HandOver
+from llmframe.lanes.work import Work
+from llmframe.options import get_options
+from llmframe.requests import Request
+from llmframe.results import Result
+
+if TYPE_CHECKING:
+    from llmframe.journal import Journal
+
+__all__ = ["Clock", "Lane"]
+
+log = logging.getLogger("llmframe")
+
+_TICK: Final = 0.1
+"""Seconds between two looks at `control`, which has no signal of its own."""
+
+
+class Clock:
+    """Time as the lane sees it; tests hand in one of their own."""
+
+    def time(self) -> float:
+        """Unix seconds."""
+        return time.time()
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        """Return when `event` is set or after `seconds`."""
+        event.wait(seconds)
+
+
+class Lane:
+    """A `BatchEngine` as an `Engine`: takes requests, gives results, batches in between.
+
+    Requests are packed by number and bytes. Each pack's intent is in the journal before it is
+    sent, so a batch whose answer was lost, or whose process died, is found again at the provider
+    and never sent a second time; until it is found, or known not to be there, nothing else is
+    sent. Results are checked off against the stored lines: a row without a line fails as
+    ``no_result`` (or as what the batch's end made of it), an id that nobody sent is left out,
+    of two lines for one row the first counts.
+
+    `control.limit` does not bound the rows of a batch. ``"drain"`` sends nothing more and reads
+    what is open, which can take a day; rows that were taken and not sent get no result.
+    ``"abort"`` returns at once and leaves the batches to the provider: a later stream of the same
+    job, in any process, reads them. Such a stream also gives results for rows that it did not
+    take from its source: those of the batches it found open.
+
+    A batch is closed in the journal when the consumer asks for the next list after its last
+    result; by then the consumer must have handed its results to `Journal.record`.
+
+    Args:
+        engine: The provider.
+        journal: Where the intents are kept.
+        job: Id of the job; batches of other jobs are not touched.
+        poll_interval: Seconds between two looks at a batch, at least; each pause is drawn between
+            one and two of them. None: ``set_options(poll_interval=…)``, else 30.
+        linger: Seconds without another request after which a pack that is not full is sent.
+        first: Requests in the first batch, at most.
+        cleanup: Delete a batch's files at the provider once its results are stored.
+        resend: Send rows again whose batch may exist at a provider that cannot list its batches.
+        clock: The time.
+
+    Attributes:
+        batches: By the provider's id, what the last look at each batch of this lane said.
+        counts: What was seen: ``batches`` sent, ``adopted``, ``never_created``, ``requeued``
+            (the queue was full), ``missing``, ``unknown_ids``, ``duplicates``, ``conflicts``
+            (two different replies to one row).
+
+    Examples:
+        >>> import llmframe as lf
+        >>> from llmframe.journal import Journal
+        >>> engine = lf.testing.FakeBatchEngine(max_requests=2)
+        >>> lane = Lane(engine, Journal.memory(), "j_example", poll_interval=0.01, linger=0.01)
+        >>> results = lf.testing.drive(lane, lf.testing.requests(["a", "b", "c"]))
+        >>> sorted(result.text for result in results), len(engine.created)
+        (['a', 'b', 'c'], 2)
+    """
+
+    def __init__(
+        self,
+        engine: BatchEngine,
+        journal: Journal,
+        job: str,
+        *,
+        poll_interval: float | None = None,
+        linger: float = 1.0,
+        first: int = 1000,
+        cleanup: bool = False,
+        resend: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.engine = engine
+        self.journal = journal
+        self.job = job
+        self.name = engine.name
+        self.model = engine.model
+        self.limits: Limits = engine.limits
+        self.poll_interval = poll_interval or get_options().poll_interval or 30.0
+        self.linger = linger
+        self.first = first
+        self.resend = resend
+        self.clock = clock or Clock()
+        self.batches: dict[str, BatchStatus] = {}
+        self.counts: Counter[str] = Counter()
+        self._driven: dict[str, Work] = {}
+        self._lock = threading.Lock()
+        self._cleanup = cleanup
+
+    def identity(self) -> Mapping[str, str]:
+        """The engine's: the lane is no part of a key."""
+        return self.engine.identity()
+
+    def probe(self, request: Request) -> Result | None:
+        """One request through the engine's live twin, see `BatchEngine.probe`."""
+        return self.engine.probe(request)
+
+    def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
+        """Answer what `source` gives until it is closed.
+
+        Raises:
+            EngineError: The provider refuses the batches, takes none for ten minutes, or may
+                have one that cannot be found again.
+            StoreError: The job's batches are not visible to the engine's account.
+        """
+        # The provider's calls block for as long as an upload takes, so they are made in a thread
+        # of their own: an interrupt must get through in two seconds.
+        work: Work
+        over = HandOver(on_end=lambda: self._leave(work))
+        work = Work(self, source, control, over)
+        name = f"llmframe {self.job}"
+        threading.Thread(target=over.run, args=(work.run,), name=name, daemon=True).start()
+        mode = control.mode
+        try:
+            while control.mode != "abort":
+                if control.mode != mode:
+                    mode = control.mode
+                    over.wake.set()
+                try:
+                    item = over.out.get(timeout=_TICK)
+                except queue.Empty:
+                    continue
+                if item is None:
+                    return
+                if isinstance(item, BaseException):
+                    raise item
+                if isinstance(item, Checked):
+                    # The consumer has recorded what came before, or it would not be back here.
+                    self.journal.flush()
+                    self.journal.batch_state(item.tag, "closed")
+                    if item.batch is not None:
+                        self.tidy(item.batch)
+                else:
+                    yield item
+        finally:
+            over.leave()
+
+    def drive(self, tag: str, work: Work) -> bool:
+        """Make `work` the one stream of this lane that reads the batch; False: another is."""
+        with self._lock:
+            return self._driven.setdefault(tag, work) is work
+
+    def _leave(self, work: Work) -> None:
+        # Only once both the thread and the stream have ended: until then another stream would
+        # read their open batches too, and give their results twice.
+        with self._lock:
+            self._driven = {tag: other for tag, other in self._driven.items() if other is not work}
+
+    def tidy(self, batch: Batch) -> None:
+        """Delete the files of a batch that is over, where ``cleanup`` was asked for."""
+        if not self._cleanup:
+            return
+        try:
+            self.engine.delete(batch)
+        except (EngineError, OSError) as error:
+            log.warning("the files of batch %s could not be deleted: %s", batch.id, error)
+
+    def cancel(self) -> None:
+        """Ask the provider to stop every open batch of the job; a stream then reads their ends."""
+        for record in self.journal.batches(self.job):
+            if record.provider_id is not None:
+                created_at = record.created_at or record.opened
+                self.engine.cancel(Batch(record.provider_id, record.tag, record.count, created_at))
+
+    def close(self) -> None:
+        """Close the engine where it can be closed."""
+        close = getattr(self.engine, "close", None)
+        if close is not None:
+            close()

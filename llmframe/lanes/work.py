@@ -1,0 +1,408 @@
+"""The thread behind a lane: take, pack, store the intent, submit, poll, read."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from llmframe.engines.base import Batch, BatchStatus, Control, Line, Source
+from llmframe.errors import EngineError, StoreError
+from llmframe.lanes.checkoff import CheckOff
+from llmframe.lanes.doubts import SETTLED, Doubt, other_account, search, settled
+from llmframe.lanes.handover import Checked, HandOver, StoppedError
+from llmframe.lanes.packs import Pack, Packer
+from llmframe.requests import Request, custom_id
+from llmframe.results import Failure, Result
+
+if TYPE_CHECKING:
+    from llmframe.journal import BatchRecord
+    from llmframe.lanes.lane import Lane
+
+__all__ = ["Work"]
+
+_MOST: Final = 10_000
+"""Requests a batch where the provider sets no limit: an expiry loses no more than these."""
+_LIST: Final = 500
+"""Requests taken, and results handed over, at a time."""
+_HELD: Final = 100_000
+"""Requests kept of batches that the provider may still reject for a full queue (74 MB)."""
+_PATIENCE: Final = 600.0
+"""Seconds for which a provider may take no batch before the job ends."""
+_LONGEST: Final = 900.0
+"""Seconds of the longest pause, for a full queue or looks that fail."""
+_UNSENT: Final = {"refused", "queue_full"}
+"""States of an intent of which nothing is at the provider."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch at the provider.
+
+    Attributes:
+        due: When to look at it.
+        held: Its requests, while the provider may still reject it for a full queue.
+        reopened: Another stream sent it, so some of its results may be stored already.
+        doubt: Where a search found it: until an id of ours is in it, it may be another's.
+        failed: Looks that failed, in a row.
+        check: Its lines, once it was read.
+    """
+
+    tag: str
+    batch: Batch
+    due: float
+    held: list[Request] = field(default_factory=list)
+    reopened: bool = False
+    doubt: Doubt | None = None
+    failed: int = 0
+    check: CheckOff | None = None
+
+
+class Work:
+    """Everything of one stream that talks to the provider; runs in a thread of its own.
+
+    Args:
+        lane: Whose work it is.
+        source: As in `Engine.stream`.
+        control: As in `Engine.stream`.
+        over: Where the results go.
+    """
+
+    def __init__(self, lane: Lane, source: Source, control: Control, over: HandOver) -> None:
+        self._over = over
+        self._lane = lane
+        self._engine = lane.engine
+        self._journal = lane.journal
+        self._source = source
+        self._control = control
+        self._packer = Packer(
+            lane.engine.size,
+            lane.limits.max_requests or _MOST,
+            lane.limits.max_bytes,
+            lane.first,
+        )
+        self._sent: dict[str, _Sent] = {}
+        self._doubts: dict[str, Doubt] = {}
+        # Keys of batches that another stream sent, and what the source gives of them: those
+        # wait for their batch.
+        self._theirs: set[bytes] = set()
+        self._asked: dict[bytes, Request] = {}
+        self._closed = False
+        self._added = 0.0
+        self._not_before = 0.0
+        self._full_pause = lane.poll_interval
+        self._failing_since: float | None = None
+
+    def run(self) -> None:
+        """Until the source is closed and every batch is read, or the stream is left."""
+        self._reopen()
+        self._source.on_ready(self._over.wake.set)
+        while True:
+            self._over.wake.clear()  # first: a wake-up from here on must not be lost
+            for doubt in [d for d in self._doubts.values() if d.due <= self._now()]:
+                self._search(doubt)
+            for sent in [s for s in self._sent.values() if s.due <= self._now()]:
+                self._look(sent)
+            self._feed()
+            if self._done():
+                return
+            self._lane.clock.wait(self._over.wake, self._pause())
+            if self._over.stop.is_set():
+                raise StoppedError
+
+    def _now(self) -> float:
+        return self._lane.clock.time()
+
+    def _done(self) -> bool:
+        if self._control.mode != "run":
+            for pack in self._packer.drop():
+                if pack.was is not None:
+                    self._journal.batch_state(pack.was, "closed")
+            return not self._sent and not self._doubts
+        waiting = self._sent or self._doubts or self._packer.ready or self._packer.open
+        return self._closed and not waiting
+
+    def _pause(self) -> float:
+        now = self._now()
+        dues = [batch.due for batch in self._sent.values()]
+        dues += [doubt.due for doubt in self._doubts.values()]
+        if self._packer.ready and not self._doubts:
+            dues.append(self._not_before)
+        if self._packer.open and not self._doubts:
+            dues.append(self._added + self._lane.linger)
+        return max(0.0, min(dues, default=now + _LONGEST) - now)
+
+    def _give(self, results: Sequence[Result]) -> None:
+        for start in range(0, len(results), _LIST):
+            self._over.put(list(results[start : start + _LIST]))
+        for result in results:
+            self._asked.pop(result.key, None)
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Take and send while there is something, and nothing else is due."""
+        while self._control.mode == "run" and not self._doubts and not self._over.stop.is_set():
+            if self._packer.ready:
+                if self._now() < self._not_before:
+                    return
+                self._send(self._packer.ready.popleft())
+            elif not self._take():
+                return
+            if any(batch.due <= self._now() for batch in self._sent.values()):
+                return
+
+    def _take(self) -> bool:
+        """Fill the open pack; False: the source has nothing now."""
+        if self._closed:
+            return False
+        taken = self._source.take(min(self._packer.room, _LIST))
+        if taken is None:
+            self._closed = True
+            self._packer.finish()
+            return bool(self._packer.ready)
+        if not taken:
+            # What is not there yet may be on its way: the repairs of rows just handed over.
+            if self._packer.open and self._now() >= self._added + self._lane.linger:
+                self._packer.finish()
+            return bool(self._packer.ready)
+        self._added = self._now()
+        failed = []
+        for request in taken:
+            if request.key in self._theirs:
+                self._asked[request.key] = request
+                continue
+            failure = self._packer.add(request)
+            if failure is not None:
+                failed.append(Result(request.key, failure=failure))
+        self._give(failed)
+        return True
+
+    def _send(self, pack: Pack) -> None:
+        if pack.was is not None:
+            self._journal.batch_state(pack.was, "closed")  # its claims pass to the new intent
+        tag = f"{self._lane.job}-{uuid.uuid4().hex[:16]}"
+        self._lane.drive(tag, self)
+        lines = [
+            Line(custom_id(request.position, request.key, request.attempt), (request,))
+            for request in pack.requests
+        ]
+        keys = [(line.custom_id, 0, line.requests[0].key) for line in lines]
+        self._journal.open_batch(self._lane.job, tag, len(lines), self._account(), keys)
+        try:
+            batch = self._engine.submit(lines, tag, partial(self._journal.note, tag))
+        except (EngineError, OSError) as error:
+            self._not_taken(Pack(pack.requests, tag), tag, error)
+            return
+        self._journal.submitted(tag, batch.id, batch.created_at)
+        self._lane.counts["batches"] += 1
+        self._failing_since = None
+        self._sent[tag] = _Sent(tag, batch, self._next_look(), held=pack.requests)
+        self._bound_held()
+
+    def _not_taken(self, pack: Pack, tag: str, error: EngineError | OSError) -> None:
+        """`submit` raised: the batch was refused, or may have been created all the same."""
+        now = self._now()
+        status = error.status if isinstance(error, EngineError) else None
+        retryable = isinstance(error, OSError) or error.retryable
+        if status == 413:
+            self._journal.batch_state(tag, "refused")
+            if len(pack.requests) > 1:
+                self._packer.halve(pack)
+            else:
+                self._fail(tag, Failure("request_too_large", f"the provider said: {error}"))
+        elif status == 429 and retryable:
+            self._journal.batch_state(tag, "refused")
+            self._hold_back()
+            self._packer.again(pack)
+        elif status is not None and 400 <= status < 500 and status not in {408, 409}:
+            self._journal.batch_state(tag, "closed")
+            raise error
+        elif not retryable:
+            raise error
+        else:
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            if now - self._failing_since > _PATIENCE:
+                raise EngineError(
+                    f"{self._lane.name} has taken no batch for {_PATIENCE:.0f} s: {error} "
+                    f"Everything finished is kept; the same call goes on from here.",
+                    provider=self._lane.name,
+                    status=status,
+                    retryable=True,
+                ) from error
+            self._journal.batch_state(tag, "in_doubt")
+            self._doubts[tag] = Doubt(tag, len(pack.requests), now, now, pack.requests)
+
+    def _hold_back(self) -> None:
+        now = self._now()
+        if now >= self._not_before:
+            self._not_before = now + self._full_pause
+            self._full_pause = min(2 * self._full_pause, _LONGEST)
+
+    def _bound_held(self) -> None:
+        held = sum(len(batch.held) for batch in self._sent.values())
+        for batch in self._sent.values():
+            if held <= _HELD:
+                return
+            held -= len(batch.held)
+            batch.held = []
+
+    def _next_look(self) -> float:
+        return self._now() + self._lane.poll_interval * (1 + random.random())
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _look(self, sent: _Sent) -> None:
+        try:
+            status = self._engine.poll(sent.batch)
+        except (EngineError, OSError) as error:
+            self._look_failed(sent, error)
+            return
+        self._lane.batches[sent.batch.id] = status
+        if status.done or status.failed:
+            sent.held = []  # it runs, so its place in the queue is sure
+        if status.state == "running":
+            sent.failed = 0
+            sent.due = self._next_look()
+        elif status.state == "done":
+            self._read(sent, status)
+        elif status.state == "rejected":
+            self._rejected(sent, status)
+        else:
+            failure = Failure("lost", f"the batch is no longer at the provider: {status.message}")
+            self._fail(sent.tag, failure)
+
+    def _look_failed(self, sent: _Sent, error: EngineError | OSError) -> None:
+        """A poll or a read failed. That never loses the batch: it is tried again."""
+        now = self._now()
+        if isinstance(error, EngineError):
+            # A batch that was just created may not be visible yet.
+            fresh = error.status == 404 and now < sent.batch.created_at + SETTLED
+            if error.status in {401, 403, 404} and not fresh:
+                raise other_account(self._lane, sent.batch.id, error) from error
+            if not error.retryable and not fresh:
+                raise error
+        sent.failed += 1
+        pause = min(self._lane.poll_interval * 2 ** min(sent.failed - 1, 10), _LONGEST)
+        sent.due = now + pause * (1 + random.random())
+
+    def _read(self, sent: _Sent, status: BatchStatus) -> None:
+        check = sent.check
+        if check is None:
+            again = sent.reopened or sent.doubt is not None
+            check = sent.check = CheckOff.stored(self._journal, sent.tag, again)
+        check.start()
+        results: list[Result] = []
+        try:
+            for custom_id, part, result in self._engine.fetch(sent.batch):
+                if self._over.stop.is_set():
+                    raise StoppedError
+                ours = check.result(custom_id, part, result)
+                if ours is not None:
+                    results.append(ours)
+                if len(results) >= _LIST:
+                    self._give(results)
+                    results = []
+        except (EngineError, OSError) as error:
+            self._give(results)
+            self._look_failed(sent, error)
+            return
+        if sent.doubt is not None and not check.answered and check.counts["unknown_ids"]:
+            sent.doubt.excluded.add(sent.batch.id)
+            del self._sent[sent.tag]
+            self._doubts[sent.tag] = sent.doubt
+            return
+        self._give(results + check.missing(status.missing))
+        self._lane.counts += check.counts
+        self._not_before = min(self._not_before, self._now())  # its place in the queue is free
+        self._full_pause = self._lane.poll_interval
+        self._end(sent.tag, check.keys)
+
+    def _rejected(self, sent: _Sent, status: BatchStatus) -> None:
+        said = f": {status.message}" if status.message else ""
+        if not status.queue_full:
+            # Nothing of it ran, and the next batch has the same model, endpoint and parameters.
+            failure = Failure("invalid_request", f"the batch was rejected{said}", fatal=True)
+            self._fail(sent.tag, failure)
+            return
+        self._lane.counts["requeued"] += 1
+        self._journal.batch_state(sent.tag, "queue_full")
+        self._lane.tidy(sent.batch)
+        self._hold_back()
+        del self._sent[sent.tag]
+        if not self._sent and len(sent.held) > 1:
+            # Nothing else of ours is in the queue: this alone is more than it takes.
+            self._packer.halve(Pack(sent.held, sent.tag))
+            return
+        failure = Failure("rate_limited", f"the provider's queue is full{said}", retryable=True)
+        self._again(sent.tag, sent.held, failure)
+
+    def _fail(self, tag: str, failure: Failure) -> None:
+        """One failure for each row of a batch that is over."""
+        keys = [key for _, _, key in self._journal.lines(tag)]
+        self._give([Result(key, failure=failure) for key in keys])
+        self._end(tag, set(keys))
+
+    def _again(self, tag: str, held: list[Request], failure: Failure) -> None:
+        """Send the rows of a batch that did not run again: by this lane, else by the run."""
+        if held and self._control.mode == "run":
+            self._packer.again(Pack(held, tag))
+        else:
+            self._fail(tag, failure)
+
+    def _end(self, tag: str, keys: set[bytes]) -> None:
+        """The batch is over, and every result of it was given."""
+        sent = self._sent.pop(tag, None)
+        self._theirs -= keys
+        # What is asked again although the batch answered it before: a failure that the run knows.
+        for key in keys & self._asked.keys():
+            self._packer.add(self._asked.pop(key))
+        self._over.put(Checked(tag, None if sent is None else sent.batch))
+
+    # -- what earlier streams left -----------------------------------------------------------
+
+    def _reopen(self) -> None:
+        for record in self._journal.batches(self._lane.job):
+            if not self._lane.drive(record.tag, self):
+                continue  # another stream of this lane is at it
+            account = self._account()
+            if record.account and account and record.account != account:
+                raise StoreError(
+                    f"batch {record.provider_id or record.tag!r} of job {self._lane.job!r} belongs "
+                    f"to the account {record.account!r}, this engine to {account!r}. Use the "
+                    f"account that sent it; nothing was sent."
+                )
+            self._theirs.update(key for _, _, key in self._journal.lines(record.tag))
+            self._resume(record)
+
+    def _resume(self, record: BatchRecord) -> None:
+        now = self._now()
+        if record.state in _UNSENT:
+            self._fail(record.tag, Failure("no_result", "the batch was not sent", retryable=True))
+        elif record.provider_id is None:
+            self._journal.batch_state(record.tag, "in_doubt")
+            self._doubts[record.tag] = Doubt(record.tag, record.count, now, record.opened)
+        else:
+            created_at = record.created_at or record.opened
+            batch = Batch(record.provider_id, record.tag, record.count, created_at)
+            self._sent[record.tag] = _Sent(record.tag, batch, now, reopened=True)
+
+    def _account(self) -> str:
+        return str(getattr(self._engine, "account", "") or "")
+
+    def _search(self, doubt: Doubt) -> None:
+        """Adopt the batch of an intent whose answer was lost, or find out that there is none."""
+        batch = search(self._lane, doubt)
+        if batch is not None:
+            self._journal.submitted(doubt.tag, batch.id, batch.created_at)
+            self._lane.counts["adopted"] += 1
+            del self._doubts[doubt.tag]
+            self._sent[doubt.tag] = _Sent(doubt.tag, batch, self._now(), doubt.held, doubt=doubt)
+        elif settled(doubt, self._now()):
+            self._lane.counts["never_created"] += 1
+            del self._doubts[doubt.tag]
+            failure = Failure("no_result", "the batch was never created", retryable=True)
+            self._again(doubt.tag, doubt.held, failure)
