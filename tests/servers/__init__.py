@@ -1,0 +1,1 @@
+"""Loopback servers for tests, and the smallest thing that drives an engine."""
