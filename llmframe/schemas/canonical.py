@@ -29,7 +29,7 @@ _DROPPED: Final = frozenset(
 )
 _TYPES: Final = ("object", "array", "string", "integer", "number", "boolean", "null")
 # What stays outside when a node is split into branches: it speaks of the field, not of a branch.
-_OUTER: Final = ("title", "description", "default", "examples")
+_OUTER: Final[tuple[str, ...]] = ("title", "description", "default", "examples")
 _KEYWORDS: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format", "tz"}),
     "integer": frozenset(
@@ -136,7 +136,7 @@ class _Canonical:
             own = reference.rpartition("/")[2]
             title = target.get("title") if isinstance(target, Mapping) else None
             generated = isinstance(title, str) and own.endswith(_definition_name(title))
-            self.defs[name] = self.node(target, path, names=(title,) if generated else ())
+            self.defs[name] = self.node(target, path, names=(str(title),) if generated else ())
         return f"#/$defs/{self._names[reference]}"
 
     def _values(self, node: Node, path: str) -> Node:

@@ -233,9 +233,9 @@ def _property_names(schema: Any) -> frozenset[str]:
 
 
 def _validator(schema: Node) -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.validators import extend
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+    from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]
+    from jsonschema.validators import extend  # type: ignore[import-untyped]
 
     def pattern(validator: Any, rule: str, value: Any, schema: Any) -> Iterable[Any]:
         if isinstance(value, str) and not _python_pattern(rule).search(value):

@@ -8,6 +8,7 @@ canonical schema alone, so that one rule holds for classes, dicts and raw JSON S
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
@@ -22,6 +23,7 @@ Step = Callable[[Any, str, list[str]], Any]
 _INTEGER: Final = re.compile(r"[+-]?\d{1,20}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_SHIFT: Final = re.compile(r":\d.*[+-](?!00:?00)\d\d:?\d\d$")
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ]00:00(:00(\.0+)?)?(Z|[+-]\d\d:\d\d)?")
 
 
@@ -88,13 +90,14 @@ class Coercion:
         if kind == "array":
             return self._array(inner)
         if kind == "string":
-            return self._string(inner.get("format"))
+            return self._string(inner.get("format"), inner.get("tz"))
         return {"integer": _integer, "number": _number, "boolean": _boolean}.get(str(kind), _same)
 
-    def _string(self, form: str | None) -> Step:
+    def _string(self, form: str | None, zone: str | None) -> Step:
         if form in ("date", "date-time", "decimal"):
             self.always = True
-            return {"date": _date, "date-time": _moment, "decimal": _decimal}[form]
+            steps = {"date": _date, "date-time": _moment, "decimal": _decimal}
+            return _offset if form == "date-time" and zone is None else steps[form]
         return _same
 
     def _enum(self, allowed: list[Any]) -> Step:
@@ -130,7 +133,8 @@ class Coercion:
 
         def union(value: Any, path: str, marks: list[str]) -> Any:
             if isinstance(value, Decimal):
-                return str(value) if exact and "number" not in kinds else float(value)
+                keep = exact and "number" not in kinds
+                return str(value) if keep else _same(value, path, marks)
             if closed and isinstance(value, bool) and "boolean" not in kinds:
                 raise Invalid(path, f"got {_word(value)}, which is none of what is allowed there")
             return value
@@ -186,11 +190,15 @@ class Coercion:
 
 
 def _same(value: Any, path: str, marks: list[str]) -> Any:
-    return float(value) if isinstance(value, Decimal) else value
+    if isinstance(value, Decimal):
+        value = float(value)
+        if not math.isfinite(value):
+            raise Invalid(path, "is too large for a number")
+    return value
 
 
 def _integer(value: Any, path: str, marks: list[str]) -> Any:
-    if isinstance(value, float | Decimal) and value == value // 1 and abs(value) < 2**63:
+    if isinstance(value, float | Decimal) and abs(float(value)) < 2**63 and value % 1 == 0:
         marks.append(path)
         return int(value)
     if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
@@ -232,6 +240,13 @@ def _moment(value: Any, path: str, marks: list[str]) -> Any:
         if not _DATE.match(value):
             raise Invalid(path, f"should be a time as YYYY-MM-DDThh:mm:ss, got {_word(value)}")
     return _same(value, path, marks)
+
+
+def _offset(value: Any, path: str, marks: list[str]) -> Any:
+    # A column of naive times tells a time with an offset in UTC: another wall clock.
+    if isinstance(value, str) and _SHIFT.search(value):
+        marks.append(path)
+    return _moment(value, path, marks)
 
 
 def _decimal(value: Any, path: str, marks: list[str]) -> Any:

@@ -46,9 +46,10 @@ class Form:
         bare: Whether it is one column that takes the verb's own name: text or a bare type.
         normal: The schema's part of a request's key; None for free text.
         code: ``module:qualname`` of what holds checks that JSON cannot say, or None.
+        exact: Whether a reply's numbers must be decoded with all their digits (Decimal).
     """
 
-    __slots__ = ("_check", "_known", "bare", "code", "fields", "normal", "schema")
+    __slots__ = ("_check", "_known", "bare", "code", "exact", "fields", "normal", "schema")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Form:
         self.bare = bare
         self.code = code
         self.normal = None if schema is None else normal(schema)
+        self.exact = '"format":"decimal"' in (self.normal or "")
         self._check = check
         self._known = frozenset(() if schema is None else schema["properties"])
 
@@ -92,14 +94,11 @@ class Form:
         return self._check(value)
 
     def _none_known(self, value: Mapping[str, Any]) -> str:
-        keys = ", ".join(repr(key) for key in list(self._known_in_order())[:8])
+        keys = ", ".join(repr(key) for key in list((self.schema or {}).get("properties", ()))[:8])
         if "properties" in value and value.keys() & {"type", "$defs", "required", "title"}:
             return f"the reply repeats the schema instead of filling it in; expected {keys}"
         found = ", ".join(repr(str(key)[:40]) for key in list(value)[:8])
         return f"none of the keys {keys} in the reply" + (f", only {found}" if found else "")
-
-    def _known_in_order(self) -> tuple[str, ...]:
-        return () if self.schema is None else tuple(self.schema["properties"])
 
     def stored(self) -> dict[str, Any]:
         """The form as JSON, for `form_from` in another process."""
@@ -206,7 +205,7 @@ def _loaded(code: str) -> Any:
 
 
 def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
     from llmframe.schemas.python_types import is_type
 

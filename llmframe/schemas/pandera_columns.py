@@ -165,7 +165,7 @@ def _builtin(node: dict[str, Any], check: Any) -> bool:
         "less_than": ("exclusiveMaximum", "max_value"),
         "less_than_or_equal_to": ("maximum", "max_value"),
     }
-    patterns = {
+    patterns: dict[str, tuple[str, Callable[[str], str]]] = {
         "str_matches": ("pattern", lambda text: f"^(?:{text})"),
         "str_contains": ("pattern", lambda text: text),
         "str_startswith": ("string", lambda text: "^" + re.escape(text)),
@@ -203,8 +203,8 @@ def _builtin(node: dict[str, Any], check: Any) -> bool:
         node.update({"maxLength": high} if high is not None else {})
         return True
     if name in patterns and "pattern" not in node:
-        key, make = patterns[name]
-        text = told.get(key)
+        word, make = patterns[name]
+        text = told.get(word)
         if isinstance(text, str):
             node["pattern"] = make(text)
             return True

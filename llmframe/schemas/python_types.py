@@ -153,7 +153,8 @@ def _typed_dict(name: str, hints: Mapping[str, Any]) -> Any:
     # TypedDict takes any text as a field's name; a model class has reserved ones.
     from typing_extensions import TypedDict
 
-    return TypedDict(name, dict(hints))  # type: ignore[operator]
+    make: Any = TypedDict  # called, not declared: the names come from the user
+    return make(name, dict(hints))
 
 
 def _hints(schema: type) -> dict[str, Any]:
@@ -179,16 +180,14 @@ def _portable(schema: Any, done: dict[Any, Any]) -> Any:
     if typing.is_typeddict(schema) and type(schema).__module__ == "typing":
         if schema in done:
             return done[schema]
-        from typing_extensions import TypedDict
-
         hints = {}
         for key, hint in typing.get_type_hints(schema, include_extras=True).items():
             if typing.get_origin(hint) in (typing.Required, typing.NotRequired):
                 hint = typing.get_args(hint)[0]
             inner = _portable(hint, done)
             needed = key in schema.__required_keys__
-            hints[key] = typing.Required[inner] if needed else typing.NotRequired[inner]  # type: ignore[valid-type]
-        made = TypedDict(schema.__name__, hints)  # type: ignore[operator]
+            hints[key] = typing.Required[inner] if needed else typing.NotRequired[inner]
+        made = _typed_dict(schema.__name__, hints)
         made.__doc__, made.__module__ = schema.__doc__, schema.__module__
         done[schema] = made
         return made

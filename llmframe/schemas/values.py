@@ -132,7 +132,11 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     fields = getattr(kind, "model_fields", None)  # pydantic, without importing it
     if isinstance(fields, Mapping):
-        if "root" in fields and len(fields) == 1 and getattr(kind, "__pydantic_root_model__", 0):
+        if (
+            "root" in fields
+            and len(fields) == 1
+            and getattr(kind, "__pydantic_root_model__", False)
+        ):
             return plain(value.root)
         return {name: plain(getattr(value, name)) for name in fields}
     if isinstance(value, date | time | timedelta | Decimal | bytes):

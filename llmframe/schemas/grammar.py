@@ -1,0 +1,221 @@
+"""The schema as a compact grammar for llama.cpp (GBNF).
+
+Left free, small models spend their tokens on code fences and white space, and never close a
+string. This grammar has the keys in one order, no white space between tokens, and an end to every
+string, number and list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llmframe.errors import SchemaError
+from llmframe.schemas.nodes import is_map
+from llmframe.schemas.patterns import rule_of
+
+__all__ = ["llama_grammar"]
+
+# llama.cpp writes a repeat out, rule by rule, and refuses those over about 2,000.
+_MAX_CHARACTERS: Final = 1000
+_MAX_REPEAT: Final = 2000
+_MAX_ITEMS: Final = 64
+
+_SHARED: Final = {
+    "char": r'[^"\\\x00-\x1F\x7F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})',
+    "string": rf'"\"" char{{0,{_MAX_CHARACTERS}}} "\""',
+    "integer": '"-"? ("0" | [1-9] [0-9]{0,17})',
+    "natural": '"0" | [1-9] [0-9]{0,17}',
+    "number": 'integer ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?',
+    "positive": 'natural ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?',
+    "boolean": '"true" | "false"',
+    "null": '"null"',
+    "value": "object | array | string | number | boolean | null",
+    "object": '"{" (string ":" value ("," string ":" value){0,31})? "}"',
+    "array": '"[" (value ("," value){0,31})? "]"',
+    "day": '[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | [12] [0-9] | "3" [01])',
+    "clock": '([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{1,6})?',
+    "offset": '"Z" | [+-] ([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9]',
+    "date": r'"\"" day "\""',
+    "time": r'"\"" clock "\""',
+    "naive-time": r'"\"" day "T" clock "\""',
+    "any-time": r'"\"" day "T" clock (offset)? "\""',
+    "aware-time": r'"\"" day "T" clock (offset) "\""',
+    "decimal": r'"\"" "-"? ("0" | [1-9] [0-9]{0,27}) ("." [0-9]{1,12})? "\""',
+    "hex": "[0-9a-f]",
+    "uuid": r'"\"" hex{8} "-" hex{4} "-" hex{4} "-" hex{4} "-" hex{12} "\""',
+    "duration": r'"\"" "P" ([0-9]{1,6} "D" | "T" ([0-9]{1,6} [HMS]){1,3}) "\""',
+}
+_FORMATS: Final = {"date": "date", "time": "time", "decimal": "decimal", "uuid": "uuid"} | {
+    "duration": "duration"
+}
+_TIMES: Final = {"aware": "aware-time", "naive": "naive-time", None: "any-time"}
+
+
+def llama_grammar(schema: Mapping[str, Any]) -> str:
+    r"""The grammar of a schema's answers, compact JSON with the keys in declared order.
+
+    A range of at most 100 integers, an enum, formats and anchored patterns without look-around are
+    part of the grammar; other rules are left to the local check.
+
+    Args:
+        schema: A canonical schema.
+
+    Returns:
+        GBNF text whose start is ``root``; the same for equal schemas.
+
+    Raises:
+        SchemaError: The schema holds what no finite grammar can say (``allOf`` of several parts).
+
+    Examples:
+        >>> from llmframe.schemas.forms import form
+        >>> print(llama_grammar(form({"ok": bool}).schema))
+        root ::= "{\"ok\":" boolean "}"
+        boolean ::= "true" | "false"
+    """
+    return _Grammar(schema.get("$defs", {})).text(schema)
+
+
+class _Grammar:
+    def __init__(self, defs: Mapping[str, Any]) -> None:
+        self.defs = defs
+        self.rules: dict[str, str] = {}
+        self.shared: dict[str, str] = {}
+
+    def text(self, schema: Mapping[str, Any]) -> str:
+        root = self.expression(schema)
+        rules = {"root": root, **self.rules, **self.shared}
+        return "\n".join(f"{name} ::= {rule}" for name, rule in rules.items())
+
+    def expression(self, node: Mapping[str, Any]) -> str:
+        if "$ref" in node:
+            return self._reference(node["$ref"].rpartition("/")[2])
+        if "enum" in node:
+            return _any_of([_literal(_compact(value)) for value in node["enum"]])
+        if "anyOf" in node or "oneOf" in node:
+            branches = node.get("anyOf") or node["oneOf"]
+            return _any_of(list(dict.fromkeys(self.expression(branch) for branch in branches)))
+        if "allOf" in node:
+            if len(node["allOf"]) != 1:
+                raise SchemaError(
+                    "the schema has an allOf of several parts, which the local engine cannot ask "
+                    "for. Write its fields out in one object."
+                )
+            return self.expression(node["allOf"][0])
+        kind = node.get("type")
+        if kind == "object":
+            return self._map(node) if is_map(node) else self._object(node)
+        if kind == "array":
+            return self._array(node)
+        if kind == "string":
+            return self._string(node)
+        if kind == "integer":
+            return self._integer(node)
+        if kind == "number":
+            return self._use("positive" if _low(node) >= 0 else "number")
+        return self._use({"boolean": "boolean", "null": "null"}.get(str(kind), "value"))
+
+    def _use(self, name: str) -> str:
+        if name not in self.shared:
+            self.shared[name] = _SHARED[name]
+            for word in _SHARED:
+                if word != name and _mentions(_SHARED[name], word):
+                    self._use(word)
+        return name
+
+    def _reference(self, name: str) -> str:
+        rule = f"def-{name}"
+        if rule not in self.rules:
+            self.rules[rule] = ""  # holds the place: definitions may contain themselves
+            self.rules[rule] = self.expression(self.defs[name])
+        return rule
+
+    def _object(self, node: Mapping[str, Any]) -> str:
+        parts: list[str] = []
+        text = "{"
+        for name, child in node["properties"].items():
+            text += f"{_compact(name)}:"
+            parts += [_literal(text), _grouped(self.expression(child))]
+            text = ","
+        return " ".join([*parts, '"}"'])
+
+    def _map(self, node: Mapping[str, Any]) -> str:
+        value = _grouped(self.expression(node["additionalProperties"]))
+        pair = f'{self._use("string")} ":" {value}'
+        return f'"{{" ({pair} ("," {pair}){{0,{_MAX_ITEMS - 1}}})? "}}"'
+
+    def _array(self, node: Mapping[str, Any]) -> str:
+        first = [_grouped(self.expression(item)) for item in node.get("prefixItems", ())]
+        if first:
+            return " ".join(['"["', ' "," '.join(first), '"]"'])
+        item = _grouped(self.expression(node.get("items", {})))
+        low = int(node.get("minItems", 0))
+        high = int(node.get("maxItems", max(_MAX_ITEMS, low)))
+        if high == 0:
+            return '"[]"'
+        rest = f'("," {item}){{{max(low - 1, 0)},{high - 1}}}' if high > 1 else ""
+        inner = f"{item} {rest}".strip()
+        return f'"[" {inner} "]"' if low else f'"[" ({inner})? "]"'
+
+    def _string(self, node: Mapping[str, Any]) -> str:
+        pattern = node.get("pattern")
+        rule = rule_of(pattern) if isinstance(pattern, str) else None
+        if rule is not None:
+            return rf'"\"" {rule} "\""'
+        form = node.get("format")
+        if form == "date-time":
+            return self._use(_TIMES[node.get("tz")])
+        if form in _FORMATS:
+            return self._use(_FORMATS[form])
+        low, high = int(node.get("minLength", 0)), node.get("maxLength")
+        if not low and high is None:
+            return self._use("string")
+        low = min(low, _MAX_REPEAT)
+        high = min(_MAX_CHARACTERS if high is None else int(high), _MAX_REPEAT)
+        return rf'"\"" {self._use("char")}{{{low},{max(low, high)}}} "\""'
+
+    def _integer(self, node: Mapping[str, Any]) -> str:
+        low, high = _low(node), _high(node)
+        if high - low <= 100:
+            step = node.get("multipleOf", 1)
+            values = [n for n in range(int(low), int(high) + 1) if n % step == 0]
+            if values:
+                return _any_of([f'"{value}"' for value in values])
+        return self._use("natural" if low >= 0 else "integer")
+
+
+def _low(node: Mapping[str, Any]) -> float:
+    closed, exclusive = node.get("minimum"), node.get("exclusiveMinimum")
+    if exclusive is not None and (closed is None or exclusive >= closed):
+        return float(int(exclusive // 1) + 1) if node.get("type") == "integer" else float(exclusive)
+    return -float("inf") if closed is None else float(-(-closed // 1))
+
+
+def _high(node: Mapping[str, Any]) -> float:
+    closed, exclusive = node.get("maximum"), node.get("exclusiveMaximum")
+    if exclusive is not None and (closed is None or exclusive <= closed):
+        return float(-(-exclusive // 1) - 1)
+    return float("inf") if closed is None else float(closed // 1)
+
+
+def _mentions(rule: str, word: str) -> bool:
+    tokens = rule.replace("(", " ").replace(")", " ").replace("{", " ").split()
+    return word in tokens
+
+
+def _any_of(choices: list[str]) -> str:
+    return choices[0] if len(choices) == 1 else "(" + " | ".join(choices) + ")"
+
+
+def _grouped(expression: str) -> str:
+    return f"({expression})" if " " in expression and not expression.startswith("(") else expression
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'

@@ -1,0 +1,159 @@
+"""The schema in a prompt's words, for models and servers that take no schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from llmframe.schemas.nodes import is_map, without_null
+
+__all__ = ["plain", "rules_in_words"]
+
+_FORMATS: Final = {
+    "date": "a date as YYYY-MM-DD",
+    "date-time": "a time as YYYY-MM-DDThh:mm:ss",
+    "time": "a time of day as hh:mm:ss",
+    "duration": "a duration as in ISO 8601, such as P3D",
+    "decimal": "a decimal number in digits, such as 12.30",
+}
+_RULES: Final[dict[str, Callable[[Any], str]]] = {
+    "minimum": lambda n: f"at least {n}",
+    "exclusiveMinimum": lambda n: f"more than {n}",
+    "maximum": lambda n: f"at most {n}",
+    "exclusiveMaximum": lambda n: f"less than {n}",
+    "multipleOf": lambda n: f"a multiple of {n}",
+    "minLength": lambda n: f"at least {n} characters",
+    "maxLength": lambda n: f"at most {n} characters",
+    "minItems": lambda n: f"at least {n} items",
+    "maxItems": lambda n: f"at most {n} items",
+    "minProperties": lambda n: f"at least {n} keys",
+    "maxProperties": lambda n: f"at most {n} keys",
+    "uniqueItems": lambda n: "no item twice" if n else "",
+    "pattern": lambda p: f"matching the regular expression {p}",
+    "format": lambda f: _FORMATS.get(f, f"format {f}"),
+    "tz": lambda z: "with its offset, such as Z" if z == "aware" else "without an offset",
+    "examples": lambda e: "for example " + ", ".join(_json(one) for one in list(e)[:5]),
+    "prefixItems": lambda items: (
+        "in this order: " + ", ".join(str(item.get("type", "a value")) for item in items)
+    ),
+}
+_STRUCTURE: Final = frozenset(
+    {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "oneOf"}
+    | {"allOf", "$ref", "$defs", "title", "description", "default"}
+)
+
+
+def rules_in_words(node: Mapping[str, Any]) -> list[str]:
+    """The node's constraints, each in a few words; rules of other kinds as their JSON."""
+    told = []
+    for key, value in node.items():
+        if key in _RULES:
+            told.append(_RULES[key](value))
+        elif key not in _STRUCTURE:
+            text = _json({key: value})
+            told.append(text if len(text) <= 200 else text[:197] + "…")
+    return [words for words in told if words]
+
+
+def plain(schema: Mapping[str, Any]) -> str:
+    """The schema as text for a prompt: one line a field, in order.
+
+    Small models repeat a JSON Schema instead of filling it in; they follow a list of keys.
+
+    Args:
+        schema: A canonical schema.
+
+    Returns:
+        Instructions that end the prompt.
+
+    Examples:
+        >>> from typing import Literal
+        >>> from llmframe.schemas.forms import form
+        >>> print(plain(form({"topic": Literal["bug", "praise"], "tags": list[str]}).schema))
+        Answer with one JSON object and nothing else: no code fence, no other text.
+        Its keys, in this order:
+        - "topic": "bug" or "praise"
+        - "tags": array of string
+    """
+    defs = schema.get("$defs", {})
+    words = _Words(defs)
+    lines = ["Answer with one JSON object and nothing else: no code fence, no other text."]
+    if schema.get("description"):
+        lines.append(f"It stands for: {schema['description']}")
+    lines.append("Its keys, in this order:")
+    lines += words.fields(schema, "")
+    while words.waiting:
+        name = words.waiting.pop(0)
+        lines.append(f"A {name} is {words.phrase(defs[name])}")
+        lines += words.inner(defs[name], "")
+    return "\n".join(lines)
+
+
+class _Words:
+    """Definitions are told once, by name, after the fields: they may contain themselves."""
+
+    def __init__(self, defs: Mapping[str, Any]) -> None:
+        self.defs = defs
+        self.waiting: list[str] = []
+        self._named: set[str] = set()
+
+    def fields(self, node: Mapping[str, Any], indent: str) -> list[str]:
+        lines = []
+        for name, child in node["properties"].items():
+            words = ", ".join([self.phrase(child), *self._rules(child)])
+            note = child.get("description") or child.get("title")
+            lines.append(f"{indent}- {_json(name)}: {words}" + (f" ({note})" if note else ""))
+            lines += self.inner(child, indent)
+        return lines
+
+    def inner(self, node: Mapping[str, Any], indent: str) -> list[str]:
+        """The keys of objects written out inside the node."""
+        if "properties" in node:
+            return self.fields(node, indent + "  ")
+        lines = []
+        branches = [*node.get("anyOf", ()), *node.get("oneOf", ())]
+        for child in [*branches, node.get("items"), node.get("additionalProperties")]:
+            if isinstance(child, Mapping):
+                lines += self.inner(child, indent)
+        return lines
+
+    def _rules(self, node: Mapping[str, Any]) -> list[str]:
+        inner = node
+        if "anyOf" in node:
+            inner, _ = without_null({k: v for k, v in node.items() if k != "$ref"}, self.defs)
+        return rules_in_words(inner)
+
+    def phrase(self, node: Mapping[str, Any]) -> str:
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            target = self.defs[name]
+            if "properties" not in target and "enum" in target:
+                return self.phrase(target)
+            if name not in self._named:
+                self._named.add(name)
+                self.waiting.append(name)
+            return f"a {name} as below"
+        if "enum" in node:
+            return _either([_json(value) for value in node["enum"]])
+        if "anyOf" in node or "oneOf" in node:
+            return _either([self.phrase(one) for one in node.get("anyOf") or node["oneOf"]])
+        kind = node.get("type")
+        if kind == "array":
+            items = node.get("items")
+            return f"array of {self.phrase(items)}" if items else "array"
+        if kind == "object":
+            if is_map(node):
+                return (
+                    f"object with any keys, each value {self.phrase(node['additionalProperties'])}"
+                )
+            return "object with these keys, in this order:"
+        return str(kind) if kind else "any JSON value"
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
