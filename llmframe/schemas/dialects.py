@@ -13,7 +13,6 @@ Examples:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +20,7 @@ from typing import Any, Final
 from llmframe.errors import SchemaError
 from llmframe.schemas.grammar import llama_grammar
 from llmframe.schemas.limits import anthropic_limits, field_name, openai_limits
-from llmframe.schemas.nodes import Node, deref, is_map, without
+from llmframe.schemas.nodes import Node, deref, is_map, recursive_names, without
 from llmframe.schemas.patterns import is_portable
 from llmframe.schemas.plain import plain, rules_in_words
 
@@ -128,7 +127,7 @@ class _Wire:
         self.dialect = dialect
         self.defs: Mapping[str, Any] = schema.get("$defs", {})
         self.used: dict[str, Node] = {}
-        self._recursive = _recursive(self.defs)
+        self._recursive = recursive_names(self.defs)
 
     def document(self) -> Node:
         wire = self.node(without(self.schema, "$defs"), "")
@@ -153,8 +152,8 @@ class _Wire:
             made = {"type": node["type"]}
         elif not self.dialect.free:
             raise SchemaError(
-                f"{field_name(path)} may be any value, which {self.dialect.name} cannot ask for. Give "
-                f"it a type, such as str."
+                f"{field_name(path)} may be any value, which {self.dialect.name} cannot ask for. "
+                f"Give it a type, such as str."
             )
         sent = {}
         for key in self.dialect.keywords & node.keys():
@@ -177,8 +176,8 @@ class _Wire:
         recursive = name in self._recursive
         if recursive and not self.dialect.recursion:
             raise SchemaError(
-                f"{field_name(path)} contains itself, which {self.dialect.name} cannot ask for. Write "
-                f"the levels out as models of their own, or ask for a flat list."
+                f"{field_name(path)} contains itself, which {self.dialect.name} cannot ask for. "
+                f"Write the levels out as models of their own, or ask for a flat list."
             )
         if beside and not recursive:
             return self.node({**self.defs[name], **beside}, path)  # no words beside a reference
@@ -253,9 +252,9 @@ class _Wire:
         if is_map(node) or not node.get("properties"):
             if not self.dialect.free:
                 raise SchemaError(
-                    f"{field_name(path)} is a map with free keys, which {self.dialect.name} cannot ask "
-                    f"for. Name the keys as fields, or ask for a list of objects with the fields "
-                    f"'key' and 'value'."
+                    f"{field_name(path)} is a map with free keys, which {self.dialect.name} cannot "
+                    f"ask for. Name the keys as fields, or ask for a list of objects with the "
+                    f"fields 'key' and 'value'."
                 )
             values = node.get("additionalProperties") or {}
             return {"type": "object", "additionalProperties": self.node(values, f"{path}.*")}
@@ -284,24 +283,6 @@ class _Wire:
         if node.get("minItems") in (0, 1) and self.dialect is _ANTHROPIC:
             made["minItems"] = node["minItems"]
         return made
-
-
-def _recursive(defs: Mapping[str, Any]) -> frozenset[str]:
-    """Definitions that contain themselves, straight or by way of others."""
-    refers = {
-        name: {other for other in defs if f'"#/$defs/{other}"' in json.dumps(node)}
-        for name, node in defs.items()
-    }
-    found = set()
-    for name in defs:
-        reached: set[str] = set()
-        ahead = set(refers[name])
-        while ahead:
-            reached |= ahead
-            ahead = set().union(*(refers[other] for other in ahead)) - reached
-        if name in reached:
-            found.add(name)
-    return frozenset(found)
 
 
 def _short_range(node: Mapping[str, Any]) -> list[int] | None:

@@ -160,7 +160,8 @@ class _Grammar:
 
     def _string(self, node: Mapping[str, Any]) -> str:
         pattern = node.get("pattern")
-        rule = rule_of(pattern) if isinstance(pattern, str) else None
+        limit = int(node.get("maxLength", _MAX_CHARACTERS))
+        rule = rule_of(pattern, limit) if isinstance(pattern, str) else None
         if rule is not None:
             return rf'"\"" {rule} "\""'
         form = node.get("format")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -13,6 +14,7 @@ __all__ = [
     "deref",
     "is_map",
     "kind_of",
+    "recursive_names",
     "without",
     "without_null",
 ]
@@ -52,6 +54,24 @@ def without_null(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Node
 def is_map(node: Mapping[str, Any]) -> bool:
     """Whether the node is an object with free keys only."""
     return node.get("type") == "object" and "properties" not in node
+
+
+def recursive_names(defs: Mapping[str, Any]) -> frozenset[str]:
+    """Definitions that contain themselves, straight or by way of others."""
+    refers = {
+        name: {other for other in defs if f'"#/$defs/{other}"' in json.dumps(node)}
+        for name, node in defs.items()
+    }
+    found = set()
+    for name in defs:
+        reached: set[str] = set()
+        ahead = set(refers[name])
+        while ahead:
+            reached |= ahead
+            ahead = set().union(*(refers[other] for other in ahead)) - reached
+        if name in reached:
+            found.add(name)
+    return frozenset(found)
 
 
 def kind_of(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Kind, tuple[Any, ...]]:

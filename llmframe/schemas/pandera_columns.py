@@ -172,8 +172,8 @@ def _builtin(node: dict[str, Any], check: Any) -> bool:
         "str_endswith": ("string", lambda text: re.escape(text) + "$"),
     }
     if name in bounds:
-        word, key = bounds[name]
-        return _bound(node, word, told.get(key))
+        rule, source = bounds[name]
+        return _bound(node, rule, told.get(source))
     if name == "in_range":
         low = "minimum" if told.get("include_min", True) else "exclusiveMinimum"
         high = "maximum" if told.get("include_max", True) else "exclusiveMaximum"
@@ -191,20 +191,14 @@ def _builtin(node: dict[str, Any], check: Any) -> bool:
         return True
     if name == "str_length":
         exact = told.get("exact_value")
-        low, high = (
-            (exact, exact)
-            if exact is not None
-            else (
-                told.get("min_value"),
-                told.get("max_value"),
-            )
-        )
-        node.update({"minLength": low} if low is not None else {})
-        node.update({"maxLength": high} if high is not None else {})
+        for word, key in (("minLength", "min_value"), ("maxLength", "max_value")):
+            size = told.get(key) if exact is None else exact
+            if size is not None:
+                node[word] = size
         return True
     if name in patterns and "pattern" not in node:
-        word, make = patterns[name]
-        text = told.get(word)
+        source, make = patterns[name]
+        text = told.get(source)
         if isinstance(text, str):
             node["pattern"] = make(text)
             return True

@@ -53,12 +53,13 @@ def _compiles(pattern: str) -> bool:
     return True
 
 
-def rule_of(pattern: str) -> str | None:
+def rule_of(pattern: str, limit: int = _MAX_REPEAT) -> str | None:
     """A GBNF expression for the texts that match a pattern, inside a JSON string.
 
     Args:
         pattern: A regular expression; what is not anchored may be followed or led by anything,
             which a grammar must not leave open, so both ends need their anchor.
+        limit: Where a repeat without an end is cut.
 
     Returns:
         The expression, or None where a grammar has no words for the pattern.
@@ -67,7 +68,7 @@ def rule_of(pattern: str) -> str | None:
         return None
     try:
         parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
-        return _sequence(list(parsed), outer=True)
+        return _sequence(list(parsed), min(limit, _MAX_REPEAT), outer=True)
     except (_NoWordsError, AttributeError):
         return None
 
@@ -76,17 +77,17 @@ class _NoWordsError(Exception):
     pass
 
 
-def _sequence(items: list[Any], outer: bool = False) -> str:
+def _sequence(items: list[Any], limit: int, outer: bool = False) -> str:
     if outer:
         first, last = str(items[0]), str(items[-1])
         ends = ("AT_END", "AT_END_STRING")
         if "AT_BEGINNING" not in first or not any(end in last for end in ends):
             raise _NoWordsError
         items = items[1:-1]
-    return " ".join(_item(str(op), argument) for op, argument in items) or '""'
+    return " ".join(_item(str(op), argument, limit) for op, argument in items) or '""'
 
 
-def _item(op: str, argument: Any) -> str:
+def _item(op: str, argument: Any, limit: int) -> str:
     if op == "LITERAL":
         return _literal(chr(argument))
     if op == "NOT_LITERAL":
@@ -96,15 +97,15 @@ def _item(op: str, argument: Any) -> str:
     if op == "IN":
         return _class(argument)
     if op == "BRANCH":
-        return "(" + " | ".join(_sequence(list(branch)) for branch in argument[1]) + ")"
+        return "(" + " | ".join(_sequence(list(branch), limit) for branch in argument[1]) + ")"
     if op == "SUBPATTERN":
-        return f"({_sequence(list(argument[3]))})"
+        return f"({_sequence(list(argument[3]), limit)})"
     if op == "MAX_REPEAT":
         low, high, inner = argument
-        high = _MAX_REPEAT if str(high) == "MAXREPEAT" else int(high)
+        high = limit if str(high) == "MAXREPEAT" else int(high)
         if low > _MAX_REPEAT or high > _MAX_REPEAT:
             raise _NoWordsError
-        return f"({_sequence(list(inner))}){{{low},{max(low, high)}}}"
+        return f"({_sequence(list(inner), limit)}){{{low},{max(low, high)}}}"
     raise _NoWordsError
 
 

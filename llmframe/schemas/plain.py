@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from llmframe.schemas.nodes import is_map, without_null
+from llmframe.schemas.nodes import NULL, deref, is_map, recursive_names, without_null
 
 __all__ = ["plain", "rules_in_words"]
 
@@ -46,11 +46,9 @@ _STRUCTURE: Final = frozenset(
 
 def rules_in_words(node: Mapping[str, Any]) -> list[str]:
     """The node's constraints, each in a few words; rules of other kinds as their JSON."""
-    told = []
+    told = [say(node[key]) for key, say in _RULES.items() if key in node]
     for key, value in node.items():
-        if key in _RULES:
-            told.append(_RULES[key](value))
-        elif key not in _STRUCTURE:
+        if key not in _RULES and key not in _STRUCTURE:
             text = _json({key: value})
             told.append(text if len(text) <= 200 else text[:197] + "…")
     return [words for words in told if words]
@@ -85,27 +83,46 @@ def plain(schema: Mapping[str, Any]) -> str:
     lines += words.fields(schema, "")
     while words.waiting:
         name = words.waiting.pop(0)
-        lines.append(f"A {name} is {words.phrase(defs[name])}")
+        lines.append(f"A {name} is an {words.phrase(defs[name])}:")
         lines += words.inner(defs[name], "")
     return "\n".join(lines)
 
 
 class _Words:
-    """Definitions are told once, by name, after the fields: they may contain themselves."""
+    """The fields, in words; definitions that repeat are told by name, after them.
+
+    Those that contain themselves, and the branches of a union, are named; all others are written
+    out where they stand.
+    """
 
     def __init__(self, defs: Mapping[str, Any]) -> None:
         self.defs = defs
         self.waiting: list[str] = []
         self._named: set[str] = set()
+        self._recursive = recursive_names(defs)
 
     def fields(self, node: Mapping[str, Any], indent: str) -> list[str]:
         lines = []
-        for name, child in node["properties"].items():
+        for name, raw in node["properties"].items():
+            child = self._written_out(raw)
             words = ", ".join([self.phrase(child), *self._rules(child)])
             note = child.get("description") or child.get("title")
             lines.append(f"{indent}- {_json(name)}: {words}" + (f" ({note})" if note else ""))
             lines += self.inner(child, indent)
         return lines
+
+    def _written_out(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
+        reference = node.get("$ref")
+        if reference is not None and reference.rpartition("/")[2] not in self._recursive:
+            return self._written_out(deref(node, self.defs))
+        branches = node.get("anyOf", ())
+        if len(branches) == 2 and NULL in branches:
+            return {**node, "anyOf": [self._written_out(branch) for branch in branches]}
+        made = dict(node)
+        for key in ("items", "additionalProperties"):
+            if isinstance(node.get(key), Mapping):
+                made[key] = self._written_out(node[key])
+        return made
 
     def inner(self, node: Mapping[str, Any], indent: str) -> list[str]:
         """The keys of objects written out inside the node."""
@@ -147,7 +164,7 @@ class _Words:
                 return (
                     f"object with any keys, each value {self.phrase(node['additionalProperties'])}"
                 )
-            return "object with these keys, in this order:"
+            return "object with these keys, in this order"
         return str(kind) if kind else "any JSON value"
 
 

@@ -147,12 +147,13 @@ def _search(form: Form, text: str, result: Result) -> Reading:
             return Reading(None, checked.failure)
         else:
             faults.append(checked.failure)
-    for piece in pieces:
-        if isinstance(piece.fault, RepeatedKeyError):
-            return Reading(None, invalid(str(piece.fault)))
     if len(fits) > 1:
         return Reading(None, invalid(f"ambiguous: the reply holds {len(fits)} different answers"))
     cut = result.finish == "length"
+    if not cut:
+        for piece in pieces:
+            if isinstance(piece.fault, RepeatedKeyError):
+                return Reading(None, invalid(str(piece.fault)))
     if fits:
         checked, end = next(iter(fits.values()))
         if not (cut and answer[end:].strip("` \t\r\n")):
