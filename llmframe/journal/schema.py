@@ -149,20 +149,26 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
     # A process of the older version must not go on writing its own format, and only leaving WAL
     # proves that nobody else has the file open.
     _switch(db, path, "DELETE")
+    # Kept between the two transactions, as SQLite copies nothing out of one that writes.
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
     db.execute("BEGIN EXCLUSIVE")
-    try:
-        version = _version(db, path)
-        if version < VERSION:
-            _copy(db, path.with_name(f"{path.name}.v{version}"))
-        for step in range(version, VERSION):
-            for statement in MIGRATIONS[step]:
-                db.execute(statement)
-        db.execute(f"PRAGMA user_version = {VERSION}")
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+    db.execute("COMMIT")
+    version = _version(db, path)
+    if version < VERSION:  # else another process was first
+        _copy(db, path.with_name(f"{path.name}.v{version}"))
+        db.execute("BEGIN")
+        try:
+            for step in range(version, VERSION):
+                for statement in MIGRATIONS[step]:
+                    db.execute(statement)
+            db.execute(f"PRAGMA user_version = {VERSION}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+    db.execute("PRAGMA locking_mode = NORMAL")
+    _version(db, path)  # the lock goes with the next read
 
 
 def _copy(db: sqlite3.Connection, target: Path) -> None:
