@@ -329,11 +329,10 @@ def test_a_callable_chooses_the_fault():
 def test_a_crash_ends_the_stream():
     engine = FakeEngine(faults=[None] * 5 + ["crash"])
     rows = requests(map(str, range(10)))
-    got = []
+    stream = engine.stream(ListSource(rows), Switch(limit=2))
+    assert texts(next(stream) + next(stream)) == ["0", "1", "2", "3"]
     with pytest.raises(EngineError, match="crashed at request 6") as caught:
-        for results in engine.stream(ListSource(rows), Switch(limit=2)):
-            got += results
-    assert texts(got) == ["0", "1", "2", "3"]
+        next(stream)
     assert caught.value.retryable
     assert len(drive(engine, rows[4:])) == 6
 
@@ -392,11 +391,10 @@ def test_a_stream_that_is_left_early_frees_its_places():
     stream = engine.stream(ListSource(requests(["a"])), control := Switch())
     control.mode = "abort"
     assert list(stream) == []
-    engine = FakeEngine(faults="crash")
+    engine = FakeEngine(faults=Fault("crash", times=None))
     for _ in range(3):
         with pytest.raises(EngineError):
             drive(engine, requests(["a", "b"]))
-        engine._faults._met.clear()
     assert engine.in_flight_max == 2
 
 
@@ -407,6 +405,14 @@ def test_it_pickles_with_what_it_recorded():
     assert copy.identity() == engine.identity()
     assert copy.requests == engine.requests
     assert ask(copy, "a").text == "1"
+
+
+def test_its_store_is_its_own_and_in_memory():
+    engine = FakeEngine()
+    assert engine.store is engine.store
+    assert engine.store.path is None
+    assert engine.store is not FakeEngine().store
+    assert pickle.loads(pickle.dumps(engine)).store is not engine.store
 
 
 def test_it_is_an_engine():

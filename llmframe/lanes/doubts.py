@@ -11,9 +11,10 @@ from llmframe.errors import EngineError, StoreError
 from llmframe.requests import Request
 
 if TYPE_CHECKING:
+    from llmframe.journal import BatchRecord
     from llmframe.lanes.lane import Lane
 
-__all__ = ["SETTLED", "Doubt", "other_account", "search", "settled"]
+__all__ = ["SETTLED", "Doubt", "check_account", "other_account", "search", "settled"]
 
 log = logging.getLogger("llmframe")
 
@@ -105,6 +106,20 @@ def settled(doubt: Doubt, now: float) -> bool:
 def _notes(lane: Lane, tag: str) -> dict[str, str]:
     records = lane.journal.batches(lane.job)
     return next((dict(record.notes) for record in records if record.tag == tag), {})
+
+
+def check_account(lane: Lane, record: BatchRecord) -> None:
+    """Refuse to go on with a batch that was sent from another account.
+
+    Raises:
+        StoreError: It was; where either account is not known, the first poll will tell.
+    """
+    if record.account and lane.account and record.account != lane.account:
+        raise StoreError(
+            f"batch {record.provider_id or record.tag!r} of job {lane.job!r} belongs to the "
+            f"account {record.account!r}, this engine to {lane.account!r}. Use the account that "
+            f"sent it; nothing was sent."
+        )
 
 
 def other_account(lane: Lane, batch: str, error: EngineError) -> StoreError:

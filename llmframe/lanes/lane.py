@@ -118,6 +118,14 @@ class Lane:
         self._lock = threading.Lock()
         self._cleanup = cleanup
 
+    @property
+    def account(self) -> str:
+        """The provider's organisation or project, where the engine knows it; else empty.
+
+        Engines learn it from a reply's headers, so it may be empty at first.
+        """
+        return str(getattr(self.engine, "account", "") or "")
+
     def identity(self) -> Mapping[str, str]:
         """The engine's: the lane is no part of a key."""
         return self.engine.identity()

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch, BatchStatus, Control, Line, Source
-from llmframe.errors import EngineError, StoreError
+from llmframe.errors import EngineError
 from llmframe.lanes.checkoff import CheckOff
-from llmframe.lanes.doubts import SETTLED, Doubt, other_account, search, settled
+from llmframe.lanes.doubts import SETTLED, Doubt, check_account, other_account, search, settled
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
 from llmframe.lanes.packs import Pack, Packer
 from llmframe.requests import Request, custom_id
@@ -45,6 +45,7 @@ class _Sent:
     Attributes:
         due: When to look at it.
         held: Its requests, while the provider may still reject it for a full queue.
+        alone: No other batch of this stream was open when it was sent.
         reopened: Another stream sent it, so some of its results may be stored already.
         doubt: Where a search found it: until an id of ours is in it, it may be another's.
         failed: Looks that failed, in a row.
@@ -55,6 +56,7 @@ class _Sent:
     batch: Batch
     due: float
     held: list[Request] = field(default_factory=list)
+    alone: bool = False
     reopened: bool = False
     doubt: Doubt | None = None
     failed: int = 0
@@ -191,7 +193,7 @@ class Work:
             for request in pack.requests
         ]
         keys = [(line.custom_id, 0, line.requests[0].key) for line in lines]
-        self._journal.open_batch(self._lane.job, tag, len(lines), self._account(), keys)
+        self._journal.open_batch(self._lane.job, tag, len(lines), self._lane.account, keys)
         try:
             batch = self._engine.submit(lines, tag, partial(self._journal.note, tag))
         except (EngineError, OSError) as error:
@@ -200,7 +202,8 @@ class Work:
         self._journal.submitted(tag, batch.id, batch.created_at)
         self._lane.counts["batches"] += 1
         self._failing_since = None
-        self._sent[tag] = _Sent(tag, batch, self._next_look(), held=pack.requests)
+        alone = not self._sent
+        self._sent[tag] = _Sent(tag, batch, self._next_look(), pack.requests, alone)
         self._bound_held()
 
     def _not_taken(self, pack: Pack, tag: str, error: EngineError | OSError) -> None:
@@ -333,8 +336,8 @@ class Work:
         self._lane.tidy(sent.batch)
         self._hold_back()
         del self._sent[sent.tag]
-        if not self._sent and len(sent.held) > 1:
-            # Nothing else of ours is in the queue: this alone is more than it takes.
+        if sent.alone and len(sent.held) > 1:
+            # Nothing else of ours was in the queue: this alone is more than it takes.
             self._packer.halve(Pack(sent.held, sent.tag))
             return
         failure = Failure("rate_limited", f"the provider's queue is full{said}", retryable=True)
@@ -368,13 +371,7 @@ class Work:
         for record in self._journal.batches(self._lane.job):
             if not self._lane.drive(record.tag, self):
                 continue  # another stream of this lane is at it
-            account = self._account()
-            if record.account and account and record.account != account:
-                raise StoreError(
-                    f"batch {record.provider_id or record.tag!r} of job {self._lane.job!r} belongs "
-                    f"to the account {record.account!r}, this engine to {account!r}. Use the "
-                    f"account that sent it; nothing was sent."
-                )
+            check_account(self._lane, record)
             self._theirs.update(key for _, _, key in self._journal.lines(record.tag))
             self._resume(record)
 
@@ -389,9 +386,6 @@ class Work:
             created_at = record.created_at or record.opened
             batch = Batch(record.provider_id, record.tag, record.count, created_at)
             self._sent[record.tag] = _Sent(record.tag, batch, now, reopened=True)
-
-    def _account(self) -> str:
-        return str(getattr(self._engine, "account", "") or "")
 
     def _search(self, doubt: Doubt) -> None:
         """Adopt the batch of an intent whose answer was lost, or find out that there is none."""
