@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +44,8 @@ class Journal:
             db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             schema.create(db)
             self._writer = InlineWriter(db, self._store)
+            # Nobody closes a journal in memory, and Python 3.13 warns of what nobody closes.
+            weakref.finalize(self, db.close)
         else:
             self._writer = ThreadWriter(
                 self._connect,

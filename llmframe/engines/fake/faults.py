@@ -203,11 +203,12 @@ def spoil(fault: Fault, result: Result) -> list[Result]:
         text = f"}}{{ no answer to {result.key.hex()[:8]}"
         return [replace(result, text=text, choice_logprobs=None)]
     if fault.kind == "empty":
-        return [replace(result, text="", choice_logprobs=None)]
+        failure = Failure("empty_output", "the fake reply is empty", retryable=True)
+        return [replace(result, text="", failure=failure, choice_logprobs=None)]
     if fault.kind == "truncate":
         text = (result.text or "")[: len(result.text or "") // 2]
         usage = replace(result.usage or Usage(), output_tokens=len(text) // 4 + 1)
-        failure = Failure("truncated", "the fake reply was cut off by its token limit")
+        failure = Failure("truncated", "the fake reply was cut off by its token limit", True)
         return [
             replace(
                 result,
