@@ -12,8 +12,7 @@ from typing import Any, Final, Literal
 
 from llmframe.columns import Columns, name_text
 from llmframe.errors import PromptError
-from llmframe.rendering import RowError, is_missing, plain, surrogate
-from llmframe.requests import Message
+from llmframe.rendering import Message, RowError, is_missing, plain, surrogate
 
 __all__ = ["Function"]
 

@@ -191,7 +191,7 @@ def _fits(value: np.datetime64) -> bool:
 
 
 def _arrow(part: Any) -> list[Any]:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     values = pa.array(part)
     kind = values.type

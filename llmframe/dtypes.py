@@ -153,7 +153,7 @@ def _naive(value: Any) -> Any:
 
 
 def _arrow_dtype(kind: str) -> Any:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     return pd.ArrowDtype(
         {

@@ -21,8 +21,7 @@ from typing import Any, Literal
 from llmframe.callables import Function
 from llmframe.columns import Columns, name_text
 from llmframe.errors import PromptError
-from llmframe.rendering import RowError, format_value, is_missing, plain, surrogate
-from llmframe.requests import Message
+from llmframe.rendering import Message, RowError, format_value, is_missing, plain, surrogate
 from llmframe.templates import Source, Template
 
 __all__ = [

@@ -19,10 +19,17 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["RowError", "format_value", "format_with", "is_missing", "plain", "surrogate"]
+__all__ = ["Message", "RowError", "format_value", "format_with", "is_missing", "plain", "surrogate"]
+
+Message = dict[str, Any]
+"""``{"role": "system" | "user" | "assistant", "content": str | list of parts}``."""
 
 _EXACT: Final = float(2**53)
 """Up to here every integer has a float of its own."""
+# As constants: a union in an isinstance call is built anew for every cell.
+_UNEQUAL: Final = (float, complex, np.inexact, np.datetime64, np.timedelta64)
+_CLOCKS: Final = (date, time)
+_FLOATS: Final = (float, np.floating)
 _ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _NO_FORMAT: Final[Any] = object.__format__
 _STRFTIME: Final = re.compile(r"%[A-Za-z]")
@@ -61,7 +68,7 @@ def is_missing(value: object) -> bool:
         return True
     if isinstance(value, Decimal):
         return value.is_nan()  # comparing a signalling NaN would raise
-    if isinstance(value, float | complex | np.inexact | np.datetime64 | np.timedelta64):
+    if isinstance(value, _UNEQUAL):
         return bool(value != value)
     return cls.__name__ in {"NAType", "NaTType"} and cls.__module__.startswith("pandas.")
 
@@ -100,10 +107,10 @@ def format_with(value: Any, spec: str) -> str:
         value = value.value
     if is_missing(value):
         return ""
-    if isinstance(value, date | time) and not _STRFTIME.search(spec):
+    if isinstance(value, _CLOCKS) and not _STRFTIME.search(spec):
         # strftime would give a spec without a directive back as the text.
         return format(format_value(value), spec)
-    if spec[-1:] in "bcdoxX" and isinstance(value, float | np.floating):
+    if spec[-1:] in "bcdoxX" and isinstance(value, _FLOATS):
         # An integer column with a missing cell is a float column to pandas.
         value = int(value) if value.is_integer() else value
     if not _formats(value):

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 
 from llmframe.columns import Columns, name_text
 from llmframe.errors import PromptError
-from llmframe.rendering import RowError, format_value, format_with, is_missing, surrogate
-from llmframe.requests import Message
+from llmframe.rendering import Message, RowError, format_value, format_with, is_missing, surrogate
 
 __all__ = ["Source", "Template"]
 
