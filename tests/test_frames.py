@@ -292,7 +292,7 @@ VALUES = {
     "float": [0.1, None, 1e300],
     "bool": [True, None, False],
     "category": ["a", None, "b"],
-    "datetime": [DAY, None, dt.datetime.min],
+    "datetime": [DAY, None, dt.datetime.fromisoformat("0001-01-01")],
     "datetime_utc": [NOON, None, NOON],
     "date": [dt.date(2024, 1, 2), None, dt.date(9999, 12, 31)],
     "object": [[1, 2], None, {"zip": "00501"}],

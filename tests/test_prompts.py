@@ -129,11 +129,10 @@ def test_u109_any_cell_goes_out_unchanged(cell):
 
 
 @given(st.text(alphabet='{}ab:.!0 "', max_size=12))
-def test_a_template_renders_or_is_refused(template):
+def test_any_template_renders_or_is_refused_by_our_own_errors(template):
     with contextlib.suppress(PromptError, RowError):  # a RowError for a spec for numbers
         prompt = build(template, ["a", "b"])
-        text = prompt.render(["x"] * len(prompt.columns))[0]["content"]
-        assert "x" in text
+        prompt.render(["x"] * len(prompt.columns))
 
 
 def test_u122_no_column_and_unknown_columns():
