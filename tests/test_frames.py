@@ -442,6 +442,10 @@ def test_u123_columns_that_fit_any_column_index():
         assert out.columns.tolist() == [*data.columns.tolist(), "out"]
         assert out.columns.name == data.columns.name
         assert out["out"].tolist() == ["z"]
+    flat = attach(pd.DataFrame({"t": [1]}), [column(["x"], name=("a", "b"))])
+    assert flat.columns.tolist() == ["t", ("a", "b")]
+    bare = attach(pd.DataFrame(index=[1]), [column(["x"], name=("a", "b"))])
+    assert bare.columns.nlevels == 1
     assert [*attach(pd.DataFrame(index=[1, 1]), [column(["a", "b"])]).columns] == ["out"]
 
 
