@@ -7,9 +7,7 @@ import datetime as dt
 import pickle
 import time
 import warnings
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +28,7 @@ from llmframe.frames import (
     unfilled,
 )
 from llmframe.prompts import build
+from llmframe.schemas.forms import Field
 
 pa = pytest.importorskip("pyarrow")
 PANDAS_3 = int(pd.__version__.split(".")[0]) >= 3
@@ -43,22 +42,12 @@ def _no_warnings():
         yield
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What `attach` reads of a schema's field."""
-
-    name: str
-    kind: str
-    categories: tuple[Any, ...] | None = None
-    ordered: bool = False
-
-
-TEXT_FIELD = Declared("out", "str")
+TEXT_FIELD = Field("out", "str")
 KINDS = ("str", "int", "float", "bool", "category", "datetime", "datetime_utc", "date", "object")
 
 
 def declared(kind):
-    return Declared("out", kind, ("b", "a") if kind == "category" else None)
+    return Field("out", kind, ("b", "a") if kind == "category" else None)
 
 
 def column(values, kind="str", name="out", **more):
@@ -386,7 +375,7 @@ def test_categories_keep_the_declared_order():
     out = attach(pd.DataFrame({"t": [1]}), [column([None], "category")])
     assert out["out"].cat.categories.tolist() == ["b", "a"]
     assert not out["out"].cat.ordered
-    scale = Declared("out", "category", ("bad", "good"), ordered=True)
+    scale = Field("out", "category", ("bad", "good"), ordered=True)
     out = attach(pd.DataFrame({"t": [1, 2]}), [Column("out", scale, ["good", "bad"])])
     assert out["out"].min() == "bad"
 
