@@ -34,10 +34,13 @@ _SICK: Final = 0.5
 """Share of recent failures (moving average over ~10) above which sending pauses. Seven failures
 in a row reach it; a server that fails 3 % of requests practically never does."""
 
-_DOUBLING: Final = 30.0
-"""Seconds in which a learned pace doubles while nothing is refused. By time, not by successes: a
-pace of one a minute must recover, and a pace of a hundred a second must not probe ten times a
-second."""
+_MARGIN: Final = 0.9
+"""Of the pace that a server let through. Right at it, every second request would be a little
+early and be refused."""
+_PROBE: Final = 20.0
+"""Seconds after which a pace is 10 % higher; 2.7 times higher after three times that, 80 after
+ten. Slow near a right guess, where each probe costs a refusal; fast away from a wrong one, such
+as the one a minute of a quota that others had used up."""
 
 _UNIT: Final[dict[str, float]] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -207,16 +210,17 @@ class Limiter:
     def start(self, tokens: int = 0) -> Ticket:
         """Count a request as sent; give the ticket back to `finish`, whatever happens."""
         now = self._clock()
-        if not self.in_flight and now - self._idle > _IDLE:
-            # Time without work says nothing of what the server allows.
+        if not self.in_flight and now - max(self._idle, self._until, self._next) > _IDLE:
+            # Time in which nobody wanted anything says nothing of what the server allows.
             self._since, self._good = max(now, self._until), 0
         self.in_flight += 1
         self._requests += 1
         self._tokens += tokens
         if not self.free:
             if self._pace is not None:
-                grown = self._pace * 2 ** min(32.0, max(0.0, now - self._paced) / _DOUBLING)
-                self._next = max(self._next, now) + 1 / grown
+                probed = max(0.0, now - self._paced) / _PROBE
+                pace = self._pace * (1 + 0.1 * probed**3)
+                self._next = max(self._next, now) + 1 / pace
             for name, budget in self._budgets.items():
                 budget.spend(tokens if name == "tokens" else 1, now)
         return Ticket(now, self._requests, self._tokens)
@@ -279,7 +283,7 @@ class Limiter:
 
     def _refused(self, ticket: Ticket, asked: float | None) -> None:
         now = self._clock()
-        if ticket.at < self._decided:  # of the burst that is being waited out already
+        if ticket.at <= self._decided:  # of the burst that is being waited out already
             if asked is not None:
                 self._until = max(self._until, now + asked)
             return
@@ -289,7 +293,7 @@ class Limiter:
         if self._good:
             # What the server did let through, over the time that it took *and* the time it
             # asks for: two answers, then "wait one second" means two a second.
-            self._pace = self._good / max(now - self._since + pause, 1e-3)
+            self._pace = _MARGIN * self._good / max(now - self._since + pause, 1e-3)
         elif self._pace is not None:
             self._pace /= 2
         self._refusals += 1
@@ -300,7 +304,7 @@ class Limiter:
     def _failed(self, ticket: Ticket, asked: float | None) -> None:
         now = self._clock()
         self._sick = 0.9 * self._sick + 0.1
-        if ticket.at < self._decided:
+        if ticket.at <= self._decided:
             return
         if asked is not None:
             self._pause(now, asked)
