@@ -1,8 +1,8 @@
 """The bounded stream that live servers share.
 
-Three parties take part in a stream: the *driver* thread that iterates `stream`, the loop with
-its workers, and a thread of the loop's pool that asks the source for requests (rendering and
-claiming rows may wait for a disk, which must not stall replies).
+Three threads take part in a stream: the *driver* that iterates `stream`, the loop with its
+workers, and one that asks the source for requests (rendering and claiming rows may wait for a
+disk, which must not stall replies).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Sender", "background_loop", "stream"]
 
 _TICK: Final = 0.1
 """Seconds between two looks at `Control`, which tells nobody when it changes."""
-_GATHER: Final = 0.002
+_GATHER: Final = 0.005
 """Seconds that results are gathered before they cross threads: waking the driver for each one
 costs more than parsing it."""
 _HANDFUL: Final = 128
@@ -59,7 +59,7 @@ def stream(
     ``canceled``, with `maybe_paid` where they had been sent.
 
     Args:
-        source: Where the requests come from; asked from a thread of the loop's pool.
+        source: Where the requests come from; asked from a thread of its own.
         control: Limit and mode, read live.
         sender: The engine's side.
 
@@ -72,6 +72,7 @@ def stream(
     loop = background_loop()
     state = _Stream(loop, source, control, sender)
     source.on_ready(state.wake)
+    threading.Thread(target=state.ask, name="llmframe-source", daemon=True).start()
     loop.call_soon_threadsafe(state.start)
     try:
         while True:
@@ -119,6 +120,7 @@ class _Stream:
     ) -> None:
         self.queue: SimpleQueue[list[Result] | BaseException | None] = SimpleQueue()
         self.ended = threading.Event()
+        self._asked: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         self._loop = loop
         self._source = source
         self._control = control
@@ -206,6 +208,7 @@ class _Stream:
             self._hold.cancel()
         self._hand_over()
         self.ended.set()
+        self._asked.put(None)
         self.queue.put(self._error)
 
     def _refill(self) -> None:
@@ -216,19 +219,27 @@ class _Stream:
         if 2 * len(self._waiting) > ahead:
             return
         self._taking = True
-        wakes = self._wakes
-        asked = self._loop.run_in_executor(None, self._source.take, ahead - len(self._waiting))
-        asked.add_done_callback(lambda done: self._taken(done, wakes))
+        self._asked.put((ahead - len(self._waiting), self._wakes))
 
-    def _taken(self, asked: asyncio.Future[list[Request] | None], wakes: int) -> None:
+    def ask(self) -> None:
+        """Take from the source, in a thread of its own: that of a pool would be gone when a
+        thread of the user's outlives the main one."""
+        while (asked := self._asked.get()) is not None:
+            count, wakes = asked
+            found: list[Request] | BaseException | None
+            try:
+                found = self._source.take(count)
+            except BaseException as error:  # the run's own, such as a full disk: the run's to see
+                found = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+                self._loop.call_soon_threadsafe(self._taken, found, wakes)
+
+    def _taken(self, requests: list[Request] | BaseException | None, wakes: int) -> None:
         self._taking = False
-        requests: list[Request] | None = []
-        try:
-            requests = asked.result()
-        except BaseException as error:  # the run's own, such as a full disk: the run's to see
-            self._error = error
+        if isinstance(requests, BaseException):
+            self._error = requests
             self._stop(abort=True)
-        if requests is None:
+        elif requests is None:
             self._closed = True
         elif requests:
             self._waiting.extend(requests)
