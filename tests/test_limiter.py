@@ -276,7 +276,9 @@ def simulate(
     return refusals, clock.now - started
 
 
-def bucket(clock: Clock, rate: float, burst: float, tell: bool) -> Callable[[float], dict[str, str] | None]:
+def bucket(
+    clock: Clock, rate: float, burst: float, tell: bool
+) -> Callable[[float], dict[str, str] | None]:
     state = {"level": burst, "at": clock.now}
 
     def passes(now: float) -> dict[str, str] | None:

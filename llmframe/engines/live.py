@@ -48,9 +48,7 @@ class Sender(Protocol):
         """Estimate of prompt and reply, for servers that state a budget of tokens."""
 
 
-def stream(
-    source: Source, control: Control, sender: Sender
-) -> Generator[list[Result], None, None]:
+def stream(source: Source, control: Control, sender: Sender) -> Generator[list[Result], None, None]:
     """Answer what `source` gives, at most `control.limit` requests in flight at any moment.
 
     There are no waves: a request goes out the moment that another's reply is in. Each request

@@ -224,7 +224,7 @@ _UNKNOWN: Final = re.compile(
     re.IGNORECASE,
 )
 _BAD_SCHEMA: Final = re.compile(
-    r"invalid schema|invalid_json_schema|grammar error|invalid json schema|schema is (not|in)",
+    r"invalid schema|invalid_json_schema|grammar error|invalid json schema|schema is (not |in)valid",
     re.IGNORECASE,
 )
 
@@ -243,9 +243,12 @@ def refused(failure: Failure, request: Request, features: Features) -> Features 
     if failure.status not in {400, 422, 501} or failure.kind != "invalid_request":
         return None
     sampling = request.sampling
+    theirs = sampling.extra or {}
     said = f"{failure.param or ''} {failure.code or ''} {failure.message}"
 
     def named(*names: str) -> bool:
+        if any(name in theirs for name in names):
+            return False
         if failure.param:
             return failure.param.partition(".")[0] in names
         return any(re.search(rf"\b{name}\b", said) for name in names)
@@ -253,7 +256,6 @@ def refused(failure: Failure, request: Request, features: Features) -> Features 
     if (
         request.schema is not None
         and features.response_format
-        and "response_format" not in (sampling.extra or {})
         and named("response_format", "json_schema", "text_format", "structured_outputs")
         and not _BAD_SCHEMA.search(said)
     ):

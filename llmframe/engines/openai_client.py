@@ -47,7 +47,9 @@ class Client(Transport):
         if own is not None:
             close = own.aclose
             loop = background.background_loop()
-            self._end = weakref.finalize(self, background.close_later, loop, close, background.at_exit(close))
+            self._end = weakref.finalize(
+                self, background.close_later, loop, close, background.at_exit(close)
+            )
 
     async def post(self, body: bytes) -> Reply:
         """Send one request; see `Transport.post`."""

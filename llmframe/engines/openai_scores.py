@@ -160,9 +160,10 @@ def _tokens(tokens: object, text: str) -> list[_Token] | None:
         others = token.get("top_logprobs")
         entries.append((data, logprob, others if isinstance(others, list) else ()))
     # Special tokens may stand around the text, and a server may strip it: found, not assumed.
-    at = -b"".join(data for data, _, _ in entries).rfind(text.encode())
-    if at > 0:
+    found = b"".join(data for data, _, _ in entries).rfind(text.encode())
+    if found < 0:
         return None
+    at = -found
     read = []
     for data, logprob, others in entries:
         read.append(_Token(at, data, logprob, others))
@@ -187,11 +188,12 @@ def _entry(entry: object) -> tuple[bytes | None, float]:
 
 def _after(data: bytes, lead: bytes, strip: bool) -> bytes | None:
     """What a token says of the label, after the `lead` that it must share; None: nothing."""
+    if strip and not lead.strip():
+        return data.lstrip()  # blanks before a label that has no quotes mean nothing
     if not data.startswith(lead):
         # Part of the lead only, such as a lone quote: every label may follow.
         return b"" if data and lead.startswith(data) else None
-    data = data[len(lead) :]
-    return data.lstrip() if strip else data
+    return data[len(lead) :]
 
 
 def _leads(ahead: bytes, target: bytes, quoted: bool) -> bool:
