@@ -257,13 +257,13 @@ def test_plan_and_submit_refuse_alike(name: str, lane: str, df: pd.DataFrame, se
     server = serve()
     engine = openai(server)
     namespace = getattr(df.llm, lane)
-    error = CASES[name][1]
+    verb, arguments = {
+        "unknown column, near miss": ("map", ("{tiket}",)),
+        "two labels alike": ("classify", ("ticket", ["bug", "Bug "])),
+    }[name]
 
-    with pytest.raises(error):
-        if "label" in name:
-            namespace.classify("ticket", ["bug", "Bug "], model=engine)
-        else:
-            namespace.map("{tiket}", model=engine)
+    with pytest.raises(CASES[name][1]):
+        getattr(namespace, verb)(*arguments, model=engine)
     assert server.count == 0
 
 

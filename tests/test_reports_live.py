@@ -215,8 +215,8 @@ def test_u085_cached_text_is_the_same_in_another_process(serve: Any, home: Path)
         """
     first, second = child(code, server, home), child(code, server, home)
 
-    assert first.stdout.strip() == f"{ascii([cell])} ['ok']", first.stderr
-    assert second.stdout.strip() == f"{ascii([cell])} ['cached']", second.stderr
+    assert first.stdout.strip() == f"{[cell]!a} ['ok']", first.stderr
+    assert second.stdout.strip() == f"{[cell]!a} ['cached']", second.stderr
     assert server.count == 1
 
 
@@ -326,9 +326,11 @@ def test_u112_a_private_certificate_by_the_systems_own_variable(
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     try:
         subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-            + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-            + ["-keyout", str(key), "-out", str(certificate)],
+            [
+                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+                *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+                *("-keyout", str(key), "-out", str(certificate)),
+            ],
             check=True,
             capture_output=True,
         )

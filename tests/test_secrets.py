@@ -184,9 +184,13 @@ def test_a_key_with_a_line_end_is_told_without_showing_it(serve: Any) -> None:
     """A key pasted with its newline cannot be sent as a header; the refusal must not print it."""
     server = serve()
     df = pd.DataFrame({"t": ["a"]})
-    with pytest.raises((lf.ModelError, lf.EngineError)) as caught:
+
+    def call() -> None:
         engine = lf.OpenAI(MODEL, base_url=server.base_url, api_key=SECRET + "\nX-Evil: 1")
         df.llm.map("{t}", model=engine)
+
+    with pytest.raises((lf.ModelError, lf.EngineError)) as caught:
+        call()
     leaks(everything_about(caught.value), "the exception")
     assert server.count == 0
 

@@ -1,0 +1,178 @@
+"""The same call in a real Jupyter kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.plain import Reply
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+
+pytest_plugins = ["tests.servers.fixtures"]
+pytestmark = pytest.mark.usefixtures("home")
+
+ROOT = Path(__file__).resolve().parent.parent
+SETUP = """
+import asyncio, gc, os, threading
+import pandas as pd
+import llmframe as lf
+engine = lf.OpenAI("test-model", base_url=os.environ["URL"], api_key="sk-kernel")
+df = pd.DataFrame({"t": [f"row {i}" for i in range(20)]})
+"""
+
+
+@pytest.fixture
+def kernel_env(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The environment of a kernel that the test starts next."""
+
+    def prepare(url: str) -> None:
+        monkeypatch.setenv("URL", url)
+        monkeypatch.setenv("LLMFRAME_HOME", str(home))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT)]))
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+        monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+    return prepare
+
+
+def execute(cells: list[str], **options: Any) -> Any:
+    """Run the cells in one kernel; fails on the first cell that raises."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", **options)
+    client.execute()
+    return notebook
+
+
+def texts(cell: Any, name: str) -> str:
+    """What the cell wrote to one stream."""
+    return "".join(
+        out["text"] for out in cell.outputs if out.output_type == "stream" and out.name == name
+    )
+
+
+def test_the_same_call_in_a_kernel(serve: Any, kernel_env: Any) -> None:
+    server = serve(lambda seen: seen.prompt.upper())
+    kernel_env(server.base_url)
+    notebook = execute(
+        [
+            SETUP,
+            'out = df.llm.map("{t}", model=engine); print(out["response"].tolist()[-1])',
+            'out = df.llm.map("{t}", model=engine); print(set(out.llm.status()))',
+            'out = await df.llm.amap("two {t}", model=engine); print(out["response"].iloc[0])',
+            'job = df.llm.submit.map("three {t}", model=engine)\n'
+            'await job\nprint(job.join(df)["response"].iloc[0])',
+            "outs = []\n"
+            'run = lambda n: outs.append(df.llm.map(n + " {t}", model=engine, progress=False))\n'
+            'threads = [threading.Thread(target=run, args=(n,)) for n in ("four", "five")]\n'
+            "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
+            'print(sorted(out["response"].iloc[0] for out in outs))',
+            'df.llm.plan.map("six {t}", model=engine)',
+            "job",
+            "job.report()",
+            "import asyncio; print(asyncio.run.__module__); gc.collect(); None",
+        ]
+    )
+
+    said = [texts(cell, "stdout").strip() for cell in notebook.cells]
+    assert said[1] == "ROW 19"
+    assert said[2] == "{'cached'}"
+    assert said[3] == "TWO ROW 0"
+    assert said[4] == "THREE ROW 0"
+    assert said[5] == "['FIVE ROW 0', 'FOUR ROW 0']"
+    assert said[9] == "asyncio.runners", "asyncio was patched for the whole process"
+    for cell in notebook.cells[6:9]:
+        data = [out["data"] for out in cell.outputs if out.output_type == "execute_result"]
+        assert len(data) == 1, cell.source
+        assert "text/html" in data[0], cell.source
+        assert len(data[0]["text/plain"]) > 20, cell.source
+        assert " object at 0x" not in data[0]["text/plain"], cell.source
+    for cell in notebook.cells:
+        err = texts(cell, "stderr")
+        for noise in ("Traceback", "Warning", "never awaited", "IProgress"):
+            assert noise not in err, (cell.source, err)
+    assert server.count == 100
+
+
+def test_an_error_in_a_kernel_is_one_short_traceback(serve: Any, kernel_env: Any) -> None:
+    server = serve(lambda seen: Reply(status=401, message="Incorrect API key provided"))
+    kernel_env(server.base_url)
+    notebook = execute([SETUP, 'df.llm.map("{t}", model=engine)'], allow_errors=True)
+
+    errors = [out for out in notebook.cells[1].outputs if out.output_type == "error"]
+    assert len(errors) == 1
+    assert errors[0].ename.endswith("EngineError")
+    assert "key" in errors[0].evalue
+    shown = "\n".join(errors[0].traceback)
+    assert "sk-kernel" not in shown
+    assert server.count == 1
+
+
+def test_u126_progress_is_seen_while_the_cell_is_blocked(serve: Any, kernel_env: Any) -> None:
+    jupyter_client = pytest.importorskip("jupyter_client")
+    server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
+    kernel_env(server.base_url)
+    manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
+    seen_at: list[float] = []
+
+    def look(message: dict[str, Any]) -> None:
+        if message["msg_type"] in ("stream", "display_data", "update_display_data", "comm_msg"):
+            seen_at.append(time.monotonic())
+
+    try:
+        client.execute_interactive(SETUP, timeout=60)
+        seen_at.clear()
+        reply = client.execute_interactive(
+            'out = df.llm.map("{t}", model=engine, concurrency=1)',
+            timeout=60,
+            output_hook=look,
+        )
+        ended = time.monotonic()
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+    assert reply["content"]["status"] == "ok", reply["content"]
+    before_the_end = [at for at in seen_at if at < ended - 0.2]
+    assert len(before_the_end) >= 3, "the bar stood still until the end"
+
+
+def test_a_kernel_interrupt_keeps_the_finished_rows(serve: Any, kernel_env: Any) -> None:
+    jupyter_client = pytest.importorskip("jupyter_client")
+    server = serve(lambda seen: seen.prompt if seen.n <= 8 else Reply(hang=True))
+    kernel_env(server.base_url)
+    manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
+    try:
+        client.execute_interactive(SETUP, timeout=60)
+        client.execute('out = df.llm.map("{t}", model=engine, concurrency=1)')
+        server.wait_for(lambda: server.count == 9)
+        time.sleep(0.3)
+        manager.interrupt_kernel()
+        sent = time.monotonic()
+        reply = client.get_shell_msg(timeout=30)
+        took = time.monotonic() - sent
+        kept: dict[str, Any] = {}
+
+        def look(message: dict[str, Any]) -> None:
+            if message["msg_type"] == "stream" and message["content"]["name"] == "stdout":
+                kept["text"] = kept.get("text", "") + message["content"]["text"]
+
+        client.execute_interactive(
+            'print(df.llm.plan.map("{t}", model=engine).cached)', timeout=60, output_hook=look
+        )
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+    assert reply["content"]["status"] == "error"
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert "8 of 20 rows kept" in reply["content"]["evalue"]
+    assert took < 4
+    assert kept["text"].strip() == "8"
