@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.fixtures import openai, statuses
-from tests.servers.plain import by_schema
+from tests.servers.looking import openai, statuses
+from tests.servers.rows import by_schema
 from tests.servers.scripted import Scripted, echo
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 
 def duplicate_labels() -> pd.DataFrame:

@@ -14,11 +14,10 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.fixtures import openai
-from tests.servers.plain import MODEL
+from tests.servers.looking import openai
+from tests.servers.rows import MODEL
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,12 +16,11 @@ import pytest
 
 import llmframe as lf
 from llmframe.results import Failure
-from tests.servers.fixtures import all_warnings, of, openai, statuses
-from tests.servers.plain import Reply
+from tests.servers.looking import all_warnings, of, openai, statuses
+from tests.servers.rows import Reply
 from tests.servers.scripted import Scripted, prompt_of
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 ROWS = 50_000
 GOOD = 2_000
@@ -60,10 +59,10 @@ def test_a_server_that_dies_in_mid_run(df: pd.DataFrame, serve: Any) -> None:
         nonlocal dead
         if seen.n > GOOD and not dead:
             dead = True
-            server._stop.set()
+            server.die()
         return Reply(cut=True) if dead else seen.prompt
 
-    server.answer = answer
+    server.rows = answer
     error = ends_with_one_error(df, model=openai(server), concurrency=CONCURRENCY)
 
     assert error.retryable
@@ -99,7 +98,7 @@ def test_a_key_that_is_revoked_in_mid_run(df: pd.DataFrame, serve: Any) -> None:
     states = Counter(statuses(error.result))
     assert states == {"ok": GOOD, "pending": ROWS - GOOD}
 
-    server.answer = lambda seen: seen.prompt
+    server.rows = lambda seen: seen.prompt
     before = server.count
     few = df.iloc[:GOOD]
     again = few.llm.map("{t}", model=openai(server, api_key="sk-new"), concurrency=CONCURRENCY)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers.plain import Reply
+from tests.servers.rows import Reply
+
+pytest_plugins = ["tests.servers.plugin"]
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = """
@@ -29,13 +28,13 @@ df = pd.DataFrame({"t": [f"row {i}" for i in range(20)]})
 
 
 @pytest.fixture
-def kernel_env(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def kernel_env(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The environment of a kernel that the test starts next."""
 
     def prepare(url: str) -> None:
         monkeypatch.setenv("URL", url)
-        monkeypatch.setenv("LLMFRAME_HOME", str(home))
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT)]))
+        monkeypatch.delenv("LLMFRAME_PROGRESS")
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
         monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
 
@@ -60,7 +59,7 @@ def texts(cell: Any, name: str) -> str:
 
 def test_the_same_call_in_a_kernel(serve: Any, kernel_env: Any) -> None:
     server = serve(lambda seen: seen.prompt.upper())
-    kernel_env(server.base_url)
+    kernel_env(server.url)
     notebook = execute(
         [
             SETUP,
@@ -103,7 +102,7 @@ def test_the_same_call_in_a_kernel(serve: Any, kernel_env: Any) -> None:
 
 def test_an_error_in_a_kernel_is_one_short_traceback(serve: Any, kernel_env: Any) -> None:
     server = serve(lambda seen: Reply(status=401, message="Incorrect API key provided"))
-    kernel_env(server.base_url)
+    kernel_env(server.url)
     notebook = execute([SETUP, 'df.llm.map("{t}", model=engine)'], allow_errors=True)
 
     errors = [out for out in notebook.cells[1].outputs if out.output_type == "error"]
@@ -118,7 +117,7 @@ def test_an_error_in_a_kernel_is_one_short_traceback(serve: Any, kernel_env: Any
 def test_u126_progress_is_seen_while_the_cell_is_blocked(serve: Any, kernel_env: Any) -> None:
     jupyter_client = pytest.importorskip("jupyter_client")
     server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
-    kernel_env(server.base_url)
+    kernel_env(server.url)
     manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
     seen_at: list[float] = []
 
@@ -147,7 +146,7 @@ def test_u126_progress_is_seen_while_the_cell_is_blocked(serve: Any, kernel_env:
 def test_a_kernel_interrupt_keeps_the_finished_rows(serve: Any, kernel_env: Any) -> None:
     jupyter_client = pytest.importorskip("jupyter_client")
     server = serve(lambda seen: seen.prompt if seen.n <= 8 else Reply(hang=True))
-    kernel_env(server.base_url)
+    kernel_env(server.url)
     manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
     try:
         client.execute_interactive(SETUP, timeout=60)

@@ -25,12 +25,11 @@ import pytest
 import llmframe as lf
 from llmframe.requests import Request
 from llmframe.results import Failure
-from tests.servers.fixtures import all_warnings, of, openai, statuses
-from tests.servers.plain import MODEL, Reply, by_schema
+from tests.servers.looking import all_warnings, of, openai, statuses
+from tests.servers.rows import MODEL, Reply, by_schema
 from tests.servers.scripted import Scripted, echo, prompt_of
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 PANDAS_3 = int(pd.__version__.split(".")[0]) >= 3
 TEXT = "str" if PANDAS_3 else "string"
@@ -508,7 +507,7 @@ def test_the_body_of_a_request(serve: Any) -> None:
         extra={"top_p": 0.25, "user": "me"},
     )
 
-    body = server.seen[0].body
+    body = server.asked[0].body
     assert body["model"] == MODEL
     assert body["messages"] == [
         {"role": "system", "content": "Be brief."},
@@ -530,7 +529,7 @@ def test_an_example_that_is_the_row_itself_is_left_out_for_it(serve: Any) -> Non
 
     df.llm.map("{t}", model=openai(server), examples=[({"t": "a"}, "A"), ({"t": "z"}, "Z")])
 
-    sent = {seen.body["messages"][-1]["content"]: seen.body["messages"] for seen in server.seen}
+    sent = {seen.body["messages"][-1]["content"]: seen.body["messages"] for seen in server.asked}
     assert [m["content"] for m in sent["a"]] == ["z", "Z", "a"]
     assert [m["content"] for m in sent["b"]] == ["a", "A", "z", "Z", "b"]
 
@@ -582,13 +581,13 @@ def test_key_and_address_come_from_the_sdks_own_variables(
 ) -> None:
     server = serve()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
-    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
 
     out = df.llm.map("{t}", model="openai/some-model")
 
     assert out["response"].tolist() == ["a", "b", "c"]
-    assert server.seen[0].body["model"] == "some-model"
-    assert server.seen[0].headers["authorization"] == "Bearer sk-from-the-environment"
+    assert server.asked[0].body["model"] == "some-model"
+    assert server.asked[0].headers["authorization"] == "Bearer sk-from-the-environment"
 
 
 def test_never_more_in_flight_than_asked_for_and_never_fewer_while_rows_remain(
@@ -604,8 +603,8 @@ def test_never_more_in_flight_than_asked_for_and_never_fewer_while_rows_remain(
 
     out = df.llm.map("{t}", Answer, model=openai(server), concurrency=32)
 
-    assert server.most_in_flight <= 32
-    assert server.most_in_flight >= 24, "the slots were never full"
+    assert server.max_in_flight <= 32
+    assert server.max_in_flight >= 24, "the slots were never full"
     assert server.count == 500
     assert statuses(out) == ["ok"] * 500
 
@@ -622,8 +621,8 @@ def test_the_first_row_goes_ahead_alone(serve: Any) -> None:
 
     df.llm.map("{t}", model=openai(server), concurrency=8)
 
-    assert server.seen[0].prompt == "row 0"
-    assert server.seen[1].at - server.seen[0].at >= 0.28
+    assert server.asked[0].prompt == "row 0"
+    assert server.asked[1].at - server.asked[0].at >= 0.28
     assert server.count == 20
 
 
@@ -675,7 +674,7 @@ def test_a_server_without_response_format_gets_the_schema_in_the_prompt(serve: A
 
     assert out["city"].tolist() == ["Paris"] * 20
     assert server.count <= 20 + 2
-    said = json.dumps(server.seen[-1].body["messages"])
+    said = json.dumps(server.asked[-1].body["messages"])
     assert "city" in said
 
 
@@ -806,7 +805,7 @@ def test_a_finished_job_in_another_process(df: pd.DataFrame, serve: Any, home: P
 
 
 def serve_json(server: Any) -> Any:
-    server.answer = lambda seen: '{"say": "said"}'
+    server.rows = lambda seen: '{"say": "said"}'
     return server
 
 

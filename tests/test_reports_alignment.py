@@ -18,12 +18,11 @@ import pytest
 
 import llmframe as lf
 from llmframe.results import Failure
-from tests.servers.fixtures import all_warnings, kinds, openai, statuses
-from tests.servers.plain import Reply, by_schema
+from tests.servers.looking import all_warnings, kinds, openai, statuses
+from tests.servers.rows import Reply, by_schema
 from tests.servers.scripted import Scripted, echo, prompt_of
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 
 def test_u052_duplicate_labels() -> None:

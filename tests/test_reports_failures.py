@@ -13,12 +13,11 @@ import pytest
 import llmframe as lf
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
-from tests.servers.fixtures import KEY, all_warnings, kinds, of, openai, statuses
-from tests.servers.plain import MODEL, Reply
+from tests.servers.looking import KEY, all_warnings, kinds, of, openai, statuses
+from tests.servers.rows import MODEL, Reply
 from tests.servers.scripted import Scripted, prompt_of
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 
 def limit_of(body: dict[str, Any]) -> int | None:
@@ -56,7 +55,7 @@ def test_u022_a_row_that_is_always_cut_is_asked_once_more_at_most_and_with_more_
     )
 
     assert out["a"].isna().tolist() == [False, True]
-    limits = [limit_of(seen.body) for seen in server.seen if seen.prompt == "long"]
+    limits = [limit_of(seen.body) for seen in server.asked if seen.prompt == "long"]
     assert 1 <= len(limits) <= 2
     assert limits == sorted(set(limits)), "asked again at the same budget"
 
@@ -316,7 +315,7 @@ def test_u040_broken_json_is_asked_again_and_the_retry_shows(serve: Any) -> None
     assert out["label"].tolist() == ["x"]
     assert statuses(out) == ["ok"]
     assert server.count == 2
-    assert server.seen[1].last != "row", "the model was not told what was wrong"
+    assert server.asked[1].last != "row", "the model was not told what was wrong"
     assert re.search(r"repair", repr(job.report()), re.IGNORECASE)
     trace = str(out.llm.trace(0))
     assert '{"label": ' in trace
@@ -483,7 +482,7 @@ def test_u152_no_quota_ends_the_run_at_once(serve: Any) -> None:
     assert int(result["response"].notna().sum()) == 3
     assert statuses(result).count("pending") == 197
 
-    server.answer = lambda seen: seen.prompt
+    server.rows = lambda seen: seen.prompt
     sent = server.count
     out = df.llm.map("{t}", model=openai(server), concurrency=concurrency)
     assert server.count - sent == 197
@@ -578,7 +577,7 @@ def test_u158_a_value_the_user_gave_is_never_dropped(serve: Any) -> None:
         df.llm.map("{t}", model=openai(server), temperature=0.7)
 
     assert server.count <= 3
-    assert all(seen.body["temperature"] == 0.7 for seen in server.seen)
+    assert all(seen.body["temperature"] == 0.7 for seen in server.asked)
 
 
 @pytest.mark.parametrize(

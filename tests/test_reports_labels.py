@@ -7,14 +7,12 @@ import json
 from typing import Any, Literal
 
 import pandas as pd
-import pytest
 
-from tests.servers.fixtures import kinds, openai, statuses
-from tests.servers.plain import by_schema
+from tests.servers.looking import kinds, openai, statuses
+from tests.servers.rows import by_schema
 from tests.servers.scripted import Scripted
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 
 def by_marker(replies: dict[str, str]) -> Scripted:
@@ -65,8 +63,8 @@ def test_u099_a_label_not_listed_is_asked_again_with_the_list_told(serve: Any) -
 
     assert out["label"].tolist() == ["Spam"]
     assert server.count == 2
-    first = [m["content"] for m in server.seen[0].body["messages"]]
-    told = [m["content"] for m in server.seen[1].body["messages"] if m["content"] not in first]
+    first = [m["content"] for m in server.asked[0].body["messages"]]
+    told = [m["content"] for m in server.asked[1].body["messages"] if m["content"] not in first]
     assert told, "the second try tells nothing new"
     assert "Spam" in told[-1]
     assert "Ham" in told[-1]

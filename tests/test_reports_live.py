@@ -23,25 +23,24 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.fixtures import KEY, all_warnings, openai, statuses
-from tests.servers.plain import MODEL, PlainServer, Reply, by_schema
+from tests.servers.looking import KEY, all_warnings, openai, statuses
+from tests.servers.rows import MODEL, Reply, RowServer, by_schema
 from tests.servers.scripted import Scripted, echo
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def child(
-    code: str, server: PlainServer | None, home: Path, *flags: str, **env: str
+    code: str, server: RowServer | None, home: Path, *flags: str, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `code` in a process of its own; ``URL`` is the server's address."""
     variables = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "LLMFRAME_"))},
         "LLMFRAME_HOME": str(home),
         "PYTHONPATH": str(ROOT),
-        "URL": server.base_url if server else "",
+        "URL": server.url if server else "",
         **env,
     }
     return subprocess.run(
@@ -162,7 +161,6 @@ def test_u036_the_plan_costs_nothing_and_shows_what_the_run_would(serve: Any) ->
         plan = df.llm.plan.map("Say: {t}", model=openai(server), max_tokens=50)
 
     assert server.count == 0
-    assert server.other == []
     assert plan.rows == 1_001
     assert plan.requests == 400
     assert plan.cached == 0
@@ -228,8 +226,8 @@ def test_u111_many_rows_through_few_sockets(serve: Any) -> None:
 
     assert out["response"].tolist() == df["t"].tolist()
     assert server.count == 500
-    assert server.most_in_flight <= 200
-    assert server.most_sockets <= 200
+    assert server.max_in_flight <= 200
+    assert server.max_sockets <= 200
 
 
 def test_u111_waiting_for_a_slot_does_not_use_up_the_request_timeout(serve: Any) -> None:
@@ -241,7 +239,7 @@ def test_u111_waiting_for_a_slot_does_not_use_up_the_request_timeout(serve: Any)
 
     assert out["response"].tolist() == df["t"].tolist()
     assert server.count == 200
-    assert server.most_in_flight <= 8
+    assert server.max_in_flight <= 8
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
@@ -299,7 +297,7 @@ def test_u112_a_client_of_the_users_own_is_used(serve: Any) -> None:
 
     server = serve()
     client = sdk.AsyncOpenAI(
-        api_key=KEY, base_url=server.base_url, default_headers={"X-Corp": "through the gateway"}
+        api_key=KEY, base_url=server.url, default_headers={"X-Corp": "through the gateway"}
     )
     engine = lf.OpenAI(MODEL, client=client)
     df = pd.DataFrame({"t": ["a", "b", "c"]})
@@ -307,7 +305,7 @@ def test_u112_a_client_of_the_users_own_is_used(serve: Any) -> None:
     out = df.llm.map("{t}", model=engine)
 
     assert out["response"].tolist() == ["a", "b", "c"]
-    assert {seen.headers["x-corp"] for seen in server.seen} == {"through the gateway"}
+    assert {seen.headers["x-corp"] for seen in server.asked} == {"through the gateway"}
 
 
 def test_u112_headers_of_the_users_own_are_sent(serve: Any) -> None:
@@ -316,8 +314,8 @@ def test_u112_headers_of_the_users_own_are_sent(serve: Any) -> None:
 
     df.llm.map("{t}", model=openai(server, headers={"X-Team": "blue"}))
 
-    assert server.seen[0].headers["x-team"] == "blue"
-    assert server.seen[0].headers["authorization"] == f"Bearer {KEY}"
+    assert server.asked[0].headers["x-team"] == "blue"
+    assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_u112_a_private_certificate_by_the_systems_own_variable(
@@ -404,7 +402,7 @@ def test_u113_every_worker_waits_for_retry_after(serve: Any) -> None:
 
     assert out["response"].tolist() == df["t"].tolist()
     # What was in flight, and what was on its way when the answer came back, is not held against it.
-    during = [seen for seen in server.seen if closed[0] + 0.3 < seen.at < closed[0] + 1.9]
+    during = [seen for seen in server.asked if closed[0] + 0.3 < seen.at < closed[0] + 1.9]
     assert during == []
 
 
@@ -483,8 +481,9 @@ def test_u126_progress_moves_while_rows_are_answered(serve: Any, home: Path) -> 
         'out = df.llm.map("{t}", model=engine, concurrency=1)\n'
         'print("rows", len(out))\n'
     )
-    env = {**os.environ, "URL": server.base_url, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    env = {**os.environ, "URL": server.url, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     env["LLMFRAME_HOME"] = str(home)
+    del env["LLMFRAME_PROGRESS"]
     terminal = pexpect.spawn(
         sys.executable, [str(script)], env=env, timeout=90, encoding="utf-8", dimensions=(24, 100)
     )
@@ -535,9 +534,9 @@ def test_u131_every_part_of_the_question_is_in_the_key(serve: Any) -> None:
     other = serve(lambda seen: by_schema(seen.schema))
     df = pd.DataFrame({"t": ["x"]})
 
-    def asked(at: PlainServer = server, model: str = MODEL, **call: Any) -> int:
+    def asked(at: RowServer = server, model: str = MODEL, **call: Any) -> int:
         before = at.count
-        engine = lf.OpenAI(model, base_url=at.base_url, api_key=KEY, **call.pop("engine", {}))
+        engine = lf.OpenAI(model, base_url=at.url, api_key=KEY, **call.pop("engine", {}))
         df.llm.map("{t}", call.pop("schema", {"a": int}), model=engine, errors="coerce", **call)
         return at.count - before
 
@@ -589,7 +588,7 @@ def test_u134_finished_work_survives_a_change_of_concurrency(serve: Any) -> None
     answered = set(server.answered)
     assert len(answered) == 60
 
-    server.answer = lambda seen: seen.prompt
+    server.rows = lambda seen: seen.prompt
     out = df.llm.map("{t}", model=openai(server), concurrency=3)
 
     assert out["response"].tolist() == df["t"].tolist()

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.fixtures import all_warnings, of, openai, statuses
+from tests.servers.looking import all_warnings, of, openai, statuses
 from tests.servers.scripted import Scripted, echo
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 
 def test_u108_a_json_example_in_the_template_is_explained_before_anything_is_sent() -> None:
@@ -51,7 +50,7 @@ def test_u109_braces_in_cells_are_never_expanded(serve: Any) -> None:
         examples=[({"text": "{y} {text}"}, "{z}")],
     )
 
-    messages = server.seen[0].body["messages"]
+    messages = server.asked[0].body["messages"]
     assert messages[-1]["content"] == f"Say: {cell}"
     assert messages[0]["role"] in ("system", "developer")
     assert messages[0]["content"] == "Answer in {braces}? No: {text} stays."

@@ -16,12 +16,11 @@ import pytest
 
 import llmframe as lf
 from llmframe.results import Failure
-from tests.servers.fixtures import kinds, openai, statuses
-from tests.servers.plain import Reply
+from tests.servers.looking import kinds, openai, statuses
+from tests.servers.rows import Reply
 from tests.servers.scripted import Scripted, echo, prompt_of
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 
 def text_dtype(values: list[Any]) -> pd.Series:
@@ -184,8 +183,8 @@ def test_u092_numpy_scalars_go_out_as_json(serve: Any) -> None:
     out = df.llm.map("{c}", model=openai(server), temperature=np.float64(0), seed=np.int64(7))
 
     assert json.loads(server.prompts[0]) == {"n": 3, "b": True, "f": 0.1}
-    assert server.seen[0].body["temperature"] == 0
-    assert server.seen[0].body["seed"] == 7
+    assert server.asked[0].body["temperature"] == 0
+    assert server.asked[0].body["seed"] == 7
     assert statuses(out) == ["ok"]
 
 
@@ -285,7 +284,7 @@ def test_u106_strict_is_sent_and_a_wrong_reply_names_the_path(serve: Any) -> Non
 
     out = df.llm.map("{t}", Person, model=openai(server), errors="coerce", repairs=0)
 
-    wanted = server.seen[0].body["response_format"]
+    wanted = server.asked[0].body["response_format"]
     assert wanted["type"] == "json_schema"
     assert wanted["json_schema"]["strict"] is True
     schema = wanted["json_schema"]["schema"]

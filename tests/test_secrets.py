@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.fixtures import all_warnings
-from tests.servers.plain import MODEL, Reply
+from tests.servers.looking import all_warnings
+from tests.servers.rows import MODEL, Reply
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 SECRET = "sk-planted-4f9d1c77b2e84aa0936c55d8e1"
 HEADER = "hdr-planted-a81b6cc2d7104f53"
@@ -46,7 +45,7 @@ def echoing(status: int, code: str | None = None) -> Any:
 
 
 def engine_at(server: Any, **options: Any) -> Any:
-    address = server.base_url.replace("http://", f"http://user:{PASSWORD}@")
+    address = server.url.replace("http://", f"http://user:{PASSWORD}@")
     options.setdefault("headers", {"X-Gateway": HEADER})
     return lf.OpenAI(MODEL, base_url=address, api_key=SECRET, **options)
 
@@ -84,8 +83,8 @@ def store_bytes(home: Path) -> bytes:
 def test_the_server_really_gets_the_key(serve: Any) -> None:
     server = serve()
     pd.DataFrame({"t": ["a"]}).llm.map("{t}", model=engine_at(server))
-    assert server.seen[0].headers["authorization"] == f"Bearer {SECRET}"
-    assert server.seen[0].headers["x-gateway"] == HEADER
+    assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert server.asked[0].headers["x-gateway"] == HEADER
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 400, 429])
@@ -166,7 +165,7 @@ def test_a_pickled_engine_holds_no_key_and_works_again_with_one_from_the_environ
     leaks(repr(again), "the engine's repr")
     out = pd.DataFrame({"t": ["a"]}).llm.map("{t}", model=again)
     assert out["response"].tolist() == ["a"]
-    assert server.seen[-1].headers["authorization"] == "Bearer sk-other"
+    assert server.asked[-1].headers["authorization"] == "Bearer sk-other"
 
 
 def test_a_refused_connection_tells_no_secret(home: Path) -> None:
@@ -186,7 +185,7 @@ def test_a_key_with_a_line_end_is_told_without_showing_it(serve: Any) -> None:
     df = pd.DataFrame({"t": ["a"]})
 
     def call() -> None:
-        engine = lf.OpenAI(MODEL, base_url=server.base_url, api_key=SECRET + "\nX-Evil: 1")
+        engine = lf.OpenAI(MODEL, base_url=server.url, api_key=SECRET + "\nX-Evil: 1")
         df.llm.map("{t}", model=engine)
 
     with pytest.raises((lf.ModelError, lf.EngineError)) as caught:
@@ -199,7 +198,7 @@ def test_a_client_of_the_users_own_leaks_nothing(serve: Any, home: Path) -> None
     import openai as sdk
 
     server = serve(echoing(401))
-    client = sdk.AsyncOpenAI(api_key=SECRET, base_url=server.base_url, max_retries=0)
+    client = sdk.AsyncOpenAI(api_key=SECRET, base_url=server.url, max_retries=0)
     engine = lf.OpenAI(MODEL, client=client)
 
     with pytest.raises(lf.EngineError) as caught:
@@ -216,9 +215,9 @@ def test_html_is_escaped_throughout(serve: Any) -> None:
     server = serve(lambda seen: bad)
     df = pd.DataFrame({"t": [bad, "b"]})
 
-    plan = df.llm.plan.map("{t}", model=lf.OpenAI(MODEL, base_url=server.base_url, api_key="x"))
+    plan = df.llm.plan.map("{t}", model=lf.OpenAI(MODEL, base_url=server.url, api_key="x"))
     job = df.llm.submit.map(
-        "{t}", model=lf.OpenAI(MODEL, base_url=server.base_url, api_key="x"), system=bad
+        "{t}", model=lf.OpenAI(MODEL, base_url=server.url, api_key="x"), system=bad
     ).wait()
     trace = job.join(df).llm.trace(0)
 

@@ -20,11 +20,10 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.fixtures import openai, statuses
-from tests.servers.plain import PlainServer, Reply
+from tests.servers.looking import openai, statuses
+from tests.servers.rows import Reply
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
+pytest_plugins = ["tests.servers.plugin"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("child.py")
@@ -80,7 +79,7 @@ def expected(rows: int = ROWS) -> list[str]:
 
 def test_killed_at_half_and_run_again(serve: Any, children: Children) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.03))
-    task = {"url": server.base_url, "rows": ROWS, "concurrency": CONCURRENCY}
+    task = {"url": server.url, "rows": ROWS, "concurrency": CONCURRENCY}
 
     first = children.start(**task)
     server.wait_for(lambda: sum(server.answered.values()) >= ROWS // 2)
@@ -100,7 +99,7 @@ def test_killed_at_half_and_run_again(serve: Any, children: Children) -> None:
 
 def test_killed_three_times_over(serve: Any, children: Children) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.03))
-    task = {"url": server.base_url, "rows": ROWS, "concurrency": CONCURRENCY}
+    task = {"url": server.url, "rows": ROWS, "concurrency": CONCURRENCY}
 
     for part in (1, 2, 3):
         target = ROWS * part // 4
@@ -117,13 +116,13 @@ def test_killed_three_times_over(serve: Any, children: Children) -> None:
 def test_killed_before_the_canary_was_answered(serve: Any, children: Children) -> None:
     """A claim of a process that died is taken over, not waited for without end."""
     server = serve(lambda seen: Reply(hang=True))
-    task = {"url": server.base_url, "rows": 20, "concurrency": 4}
+    task = {"url": server.url, "rows": 20, "concurrency": 4}
     first = children.start(**task)
     server.wait_for(lambda: server.count >= 1)
     first.send_signal(signal.SIGKILL)
     first.wait(20)
 
-    server.answer = lambda seen: seen.prompt
+    server.rows = lambda seen: seen.prompt
     again = finished(children.start(**task), seconds=100)
 
     assert again["responses"] == expected(20)
@@ -133,7 +132,7 @@ def test_killed_before_the_canary_was_answered(serve: Any, children: Children) -
 def test_two_processes_with_the_same_rows_send_each_once(serve: Any, children: Children) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.05))
     task = {
-        "url": server.base_url,
+        "url": server.url,
         "rows": ROWS,
         "concurrency": CONCURRENCY,
         # Both have imported everything by then.
@@ -155,7 +154,7 @@ def test_one_of_two_processes_is_killed_and_the_other_ends_whole(
 ) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
     task = {
-        "url": server.base_url,
+        "url": server.url,
         "rows": ROWS,
         "concurrency": CONCURRENCY,
         "start_at": time.time() + 6,
@@ -198,7 +197,7 @@ def test_two_threads_with_the_same_rows_send_each_once(serve: Any) -> None:
 def test_two_processes_whose_rows_overlap_by_half(serve: Any, children: Children) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.05))
     start = time.time() + 6
-    task = {"url": server.base_url, "concurrency": CONCURRENCY, "start_at": start}
+    task = {"url": server.url, "concurrency": CONCURRENCY, "start_at": start}
 
     half = children.start(**task, rows=ROWS // 2)
     whole = children.start(**task, rows=ROWS)
@@ -226,7 +225,7 @@ def test_u119_ctrl_c_keeps_what_is_answered_and_the_next_call_sends_the_rest(
 ) -> None:
     script = EightThenNothing()
     server = serve(script)
-    task = {"url": server.base_url, "rows": 20, "concurrency": concurrency}
+    task = {"url": server.url, "rows": 20, "concurrency": concurrency}
     child = children.start(**task)
     server.wait_for(lambda: server.count == 8 + concurrency)
     time.sleep(0.3)
@@ -253,7 +252,7 @@ def test_u119_an_interrupted_job_can_be_joined_from_another_process(
     serve: Any, children: Children
 ) -> None:
     server = serve(EightThenNothing())
-    child = children.start(url=server.base_url, rows=20, concurrency=1)
+    child = children.start(url=server.url, rows=20, concurrency=1)
     server.wait_for(lambda: server.count == 9)
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
@@ -276,7 +275,7 @@ def test_u119_ctrl_c_while_the_run_waits_for_a_rate_limit(serve: Any, children: 
             else Reply(status=429, headers={"retry-after": "300"}, message="wait")
         )
     )
-    child = children.start(url=server.base_url, rows=20, concurrency=1)
+    child = children.start(url=server.url, rows=20, concurrency=1)
     server.wait_for(lambda: server.count >= 4)
     time.sleep(0.3)
 
@@ -298,7 +297,7 @@ def test_an_uncaught_ctrl_c_leaves_no_noise_behind(serve: Any, children: Childre
         'df = pd.DataFrame({"t": [f"row {i}" for i in range(20)]})\n'
         'df.llm.map("{t}", model=engine, progress=False, concurrency=2)\n'
     )
-    child = children.start("-X", "dev", code=code, url=server.base_url)
+    child = children.start("-X", "dev", code=code, url=server.url)
     server.wait_for(lambda: server.count == 10)
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
@@ -325,7 +324,7 @@ def test_warnings_as_errors_and_nothing_on_stderr_at_exit(serve: Any, children: 
         'job = df.llm.submit.map("again {t}", model=live, progress=False)\n'
         "job.wait(); print(len(job.join(df)))\n"
     )
-    child = children.start("-X", "dev", "-W", "error", code=code, url=server.base_url)
+    child = children.start("-X", "dev", "-W", "error", code=code, url=server.url)
     out, err = child.communicate(timeout=60)
 
     assert child.returncode == 0, err
@@ -346,7 +345,7 @@ def test_a_process_that_ends_with_a_job_running_ends_quietly(
         "time.sleep(2)\n"
         "print(job.id)\n"
     )
-    child = children.start("-X", "dev", "-W", "error", code=code, url=server.base_url)
+    child = children.start("-X", "dev", "-W", "error", code=code, url=server.url)
     out, err = child.communicate(timeout=60)
 
     assert child.returncode == 0, err
@@ -378,7 +377,7 @@ def test_a_forked_child_has_a_store_and_a_loop_of_its_own(serve: Any, children: 
         'run("after")\n'
         "print(os.waitstatus_to_exitcode(status))\n"
     )
-    child = children.start(code=code, url=server.base_url)
+    child = children.start(code=code, url=server.url)
     out, err = child.communicate(timeout=90)
 
     assert child.returncode == 0, err
@@ -386,28 +385,15 @@ def test_a_forked_child_has_a_store_and_a_loop_of_its_own(serve: Any, children: 
     assert server.count == 60
 
 
-def local_model() -> str | None:
-    """The embedded model's file where it is installed; never fetched by a test."""
-    try:
-        import xllamacpp  # noqa: F401
-    except ImportError:
-        return None
-    named = os.environ.get("LLMFRAME_TEST_GGUF")
-    if named and Path(named).exists():
-        return named
-    import platformdirs
-
-    folder = Path(platformdirs.user_data_dir("llmframe"))
-    return next((str(path) for path in sorted(folder.rglob("*.gguf"))), None)
-
-
-GGUF = local_model()
-
-
-@pytest.mark.skipif(GGUF is None, reason="no local model: python -m llmframe download")
-def test_a_local_run_that_is_killed_keeps_its_rows(children: Children) -> None:
+def test_a_local_run_that_is_killed_keeps_its_rows(children: Children, local_model: Path) -> None:
     rows = 40
-    task = {"engine": "local", "gguf": GGUF, "rows": rows, "follow": True, "max_tokens": 8}
+    task = {
+        "engine": "local",
+        "gguf": str(local_model),
+        "rows": rows,
+        "follow": True,
+        "max_tokens": 8,
+    }
     first = children.start(**task)
     assert first.stdout is not None
     kept = 0
@@ -428,26 +414,3 @@ def test_a_local_run_that_is_killed_keeps_its_rows(children: Children) -> None:
     assert lines[0]["requests"] == rows - lines[0]["cached"]
     assert set(lines[-1]["status"]) <= {"ok", "cached"}
     assert lines[-1]["status"].count("cached") == lines[0]["cached"]
-
-
-def test_the_server_of_these_tests_counts_right() -> None:
-    """A witness that cannot count would prove nothing."""
-    import urllib.request
-
-    server = PlainServer(lambda seen: seen.prompt[::-1])
-    try:
-        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "abc"}]})
-        for _ in range(3):
-            request = urllib.request.Request(
-                server.base_url + "/chat/completions",
-                data=body.encode(),
-                headers={"Content-Type": "application/json"},
-            )
-            with urllib.request.urlopen(request, timeout=10) as response:
-                said = json.load(response)
-            assert said["choices"][0]["message"]["content"] == "cba"
-        assert server.count == 3
-        assert server.answered["abc"] == 3
-        assert [seen.tries for seen in server.seen] == [1, 2, 3]
-    finally:
-        server.stop()

@@ -143,10 +143,12 @@ STRINGS = pd.DataFrame(
 )
 TIMES = pd.DataFrame(
     {
-        "naive": pd.to_datetime(["2024-01-02 03:04:05", "2024-01-02", None]),
-        "zoned": pd.to_datetime(
-            ["2024-10-27 00:30", "2024-10-27 01:30", None], utc=True
-        ).tz_convert("Europe/Berlin"),
+        "naive": pd.Series([pd.Timestamp("2024-01-02 03:04:05"), pd.Timestamp("2024-01-02"), None]),
+        "zoned": pd.Series(
+            [pd.Timestamp("2024-10-27 00:30"), pd.Timestamp("2024-10-27 01:30"), pd.NaT]
+        )
+        .dt.tz_localize("UTC")
+        .dt.tz_convert("Europe/Berlin"),
         "micro": pd.Series([pd.Timestamp("2024-01-02 03:04:05.000123")] * 2 + [pd.NaT]),
         "delta": pd.to_timedelta(["1h", "2 days 00:00:01", None]),
         "period": pd.PeriodIndex(["2024-01", "2024-02", "2024-03"], freq="M"),

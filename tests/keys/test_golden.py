@@ -15,9 +15,6 @@ import pytest
 from tests.keys.calls import CALLS
 from tests.keys.generate import GOLDEN
 
-pytest_plugins = ["tests.servers.fixtures"]
-pytestmark = pytest.mark.usefixtures("home")
-
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, list[str | None]]:
