@@ -971,6 +971,59 @@ def test_the_fake_engine_knows_the_schema_without_an_answer(df: pd.DataFrame) ->
     assert set(labels["label"]) <= {"p", "q"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("garbage", "invalid_output"),
+        ("empty", "empty_output"),
+        ("truncate", "truncated"),
+        ("refuse", "refused"),
+        ("filter", "content_filter"),
+        ("connection", "connection"),
+        ("timeout", "timeout"),
+        ("500", "provider_error"),
+        ("drop", "no_result"),
+    ],
+)
+def test_a_fault_that_stays_fails_its_row_and_one_that_passes_does_not(
+    df: pd.DataFrame, fault: str, kind: str
+) -> None:
+    def on_b(times: int | None) -> Any:
+        script = lf.testing.Fault(fault, times=times)
+        return lambda request: script if "row b" in str(request.messages) else None
+
+    lasting = lf.testing.FakeEngine({"n": 1}, faults=on_b(None))
+    passing = lf.testing.FakeEngine({"n": 1}, faults=on_b(1))
+
+    out = df.llm.map("row {t}", {"n": int}, model=lasting, errors="coerce")
+    assert out["n"].isna().tolist() == [False, True, False]
+    assert out.llm.failures()["kind"].tolist() == [kind]
+
+    out = df.llm.map("row {t}", {"n": int}, model=passing, errors="coerce")
+    final = kind in ("refused", "content_filter")
+    assert out["n"].isna().tolist() == [False, final, False]
+
+
+def test_duplicates_and_disorder_of_the_fake_change_nothing() -> None:
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(50)]})
+    engine = lf.testing.FakeEngine(faults={"duplicate": 0.3, "reorder": 0.3, "conflict": 0.2})
+    out = df.llm.map("{t}", model=engine)
+    assert out["response"].tolist() == df["t"].tolist()
+    assert statuses(out) == ["ok"] * 50
+
+
+def test_a_fake_that_crashes_keeps_what_it_had_answered() -> None:
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(10)]})
+    engine = lf.testing.FakeEngine(
+        faults=lambda request: "crash" if "row 6" in str(request.messages) else None,
+        concurrency=1,
+    )
+    with pytest.raises(lf.EngineError) as caught:
+        df.llm.map("{t}", model=engine)
+    assert caught.value.result["response"].dropna().tolist() == [f"row {i}" for i in range(6)]
+    assert statuses(caught.value.result)[7:] == ["pending"] * 3
+
+
 def test_any_object_with_the_protocol_is_an_engine(df: pd.DataFrame) -> None:
     engine = Scripted(echo)
     assert df.llm.map("{t}", model=engine)["response"].tolist() == ["a", "b", "c"]

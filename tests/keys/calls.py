@@ -10,7 +10,7 @@ import datetime as dt
 import enum
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, Optional, TypedDict
@@ -182,14 +182,15 @@ LABELS = ["billing", "bug", "feature"]
 Call = Callable[[], Any]
 
 
-def call(frame: pd.DataFrame, verb: str, *arguments: Any, **keywords: Any) -> Call:
-    """A call that is planned when it is called."""
-
-    def plan() -> Any:
-        model = keywords.pop("model", None) or engine()
-        return getattr(frame.llm.plan, verb)(*arguments, model=model, **keywords)
-
-    return plan
+def call(
+    frame: pd.DataFrame,
+    verb: str,
+    *arguments: Any,
+    at: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> Call:
+    """A call that is planned when it is called; `at` are options of the engine."""
+    return lambda: getattr(frame.llm.plan, verb)(*arguments, model=engine(**(at or {})), **keywords)
 
 
 def callable_prompt(row: Any) -> list[dict[str, str]]:
@@ -254,11 +255,11 @@ CALLS: dict[str, Call] = {
     "filter": call(TEXTS, "filter", "{t} is about money"),
     # What else is in the key.
     "sampling": call(TEXTS, "map", "{t}", temperature=0.7, seed=11, extra={"b": 1, "a": [2]}),
-    "another model": call(TEXTS, "map", "{t}", model=engine("other-model")),
+    "another model": call(TEXTS, "map", "{t}", at={"model": "other-model"}),
     "another address and revision": call(
         TEXTS,
         "map",
         "{t}",
-        model=engine(base_url="http://user:secret@127.0.0.1:8000/v1?x=1", revision="May"),
+        at={"base_url": "http://user:secret@127.0.0.1:8000/v1?x=1", "revision": "May"},
     ),
 }
