@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from llmframe.schemas.nodes import Node, deref, is_map, without_null
+from llmframe.schemas.nodes import NULL, Node, deref, is_map, without_null
 
 __all__ = ["Coercion", "Invalid"]
 
@@ -76,21 +76,22 @@ class Coercion:
         return self._memo[reference]
 
     def _of_kind(self, node: Mapping[str, Any]) -> Step:
-        inner, nullable = without_null(node, self._defs)
-        if nullable and inner.get("type") != "null":
-            step = self._step(inner) if "$ref" in inner else self._of_kind(inner)
+        branches = [branch for branch in node.get("anyOf", ()) if branch != NULL]
+        if branches and len(branches) < len(node["anyOf"]):
+            # By its reference, where it is one: a definition may contain itself.
+            step = self._step(branches[0]) if len(branches) == 1 else self._union(branches)
             return lambda value, path, marks: None if value is None else step(value, path, marks)
-        if "enum" in inner:
-            return self._enum(inner["enum"])
-        if "anyOf" in inner or "oneOf" in inner:
-            return self._union(inner.get("anyOf") or inner["oneOf"])
-        kind = inner.get("type")
+        if "enum" in node:
+            return self._enum(node["enum"])
+        if branches or "oneOf" in node:
+            return self._union(branches or node["oneOf"])
+        kind = node.get("type")
         if kind == "object":
-            return self._map(inner) if is_map(inner) else self._object(inner)
+            return self._map(node) if is_map(node) else self._object(node)
         if kind == "array":
-            return self._array(inner)
+            return self._array(node)
         if kind == "string":
-            return self._string(inner.get("format"), inner.get("tz"))
+            return self._string(node.get("format"), node.get("tz"))
         return {"integer": _integer, "number": _number, "boolean": _boolean}.get(str(kind), _same)
 
     def _string(self, form: str | None, zone: str | None) -> Step:

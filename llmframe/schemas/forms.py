@@ -219,7 +219,10 @@ def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
             f"the JSON Schema is not valid{f' at {where!r}' if where else ''}: "
             f"{error.message[:200]} Correct it, or write {{'name': type, …}}."
         )
-    full, opened = canonical(schema)
+    title = schema.get("title")
+    # One word is a class's name (`model_json_schema()`), which says nothing to the model.
+    name_only = isinstance(title, str) and title.isidentifier()
+    full, opened = canonical(schema, title=title if name_only else None)
     for path in opened:
         _warn(
             f"additionalProperties{f' of {path!r}' if path else ''} lets any key in, but extra "
