@@ -213,7 +213,7 @@ def test_processes_that_open_a_new_home_at_once(place: Path) -> None:
     for child in children:
         assert child.stdin is not None
         child.stdin.write(b"x")
-        child.stdin.flush()
+        child.stdin.close()
     assert [child.wait(60) for child in children] == [0] * 6
     assert len(Journal.open(place).replies([bytes([n]) * 16 for n in range(6)])) == 6
 
