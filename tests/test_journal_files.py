@@ -156,9 +156,8 @@ def test_a_damaged_journal(place: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8192:] = b"\xff" * (len(data) - 8192)
     path.write_bytes(data)
-    journal = Journal.open(place)
     with pytest.raises(StoreError, match=r"malformed.*backup"):
-        journal.replies([KEY])
+        Journal.open(place).replies([KEY])
 
 
 def test_another_programs_database_is_not_touched(place: Path) -> None:

@@ -19,14 +19,14 @@ def purge(
 ) -> int:
     """As `Journal.purge`, but for the pages: see `compact`."""
     reap(db, process)
-    if job is not None:
+    if job is not None and older_than is None:
         reason = _open(db, process, job)
         if reason is not None:
             raise StoreError(f"job {job!r} {reason}. Wait for it or cancel it, then purge it.")
         if db.execute("SELECT 1 FROM job WHERE id = ?", (job,)).fetchone() is None:
             raise unknown(job)
         jobs, doomed = [job], set(_keys(db, job))
-    elif older_than is not None:
+    elif job is None and older_than is not None:
         cutoff = time.time() - older_than
         old = db.execute("SELECT id FROM job WHERE created < ?", (cutoff,)).fetchall()
         jobs = [name for (name,) in old if _open(db, process, name) is None]
@@ -38,6 +38,11 @@ def purge(
                 (cutoff,),
             )
         }
+    else:
+        raise ValueError(
+            f"purge(job={job!r}, older_than={older_than!r}): say one of the two, a job's id or an "
+            f"age in seconds."
+        )
     for name in jobs:
         db.execute("DELETE FROM job_rows WHERE job = ?", (name,))
         db.execute("DELETE FROM batch WHERE job = ?", (name,))

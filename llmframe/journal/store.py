@@ -72,7 +72,7 @@ class Journal:
             journal = _opened.get(home)
             if journal is None:
                 journal = cls(files.claim_home(home))
-                journal._writer.call(lambda db: None)
+                journal._writer.call(lambda db: owners.reap(db, journal._process))
                 files.warn_of_network(home)
                 _opened[home] = journal
             return journal
@@ -257,7 +257,7 @@ class Journal:
             job: Id of the job that owns it.
             tag: Finds it again at the provider; unique in this journal.
             count: Lines in it.
-            account: The provider's organisation or project, where known.
+            account: The provider's organisation or project.
             lines: ``(custom_id, part, key)`` of each request.
 
         Raises:
@@ -310,11 +310,6 @@ class Journal:
             ValueError: Not exactly one of the two is given.
             StoreError: No such job, or it still runs or has an open batch.
         """
-        if (job is None) == (older_than is None):
-            raise ValueError(
-                f"purge(job={job!r}, older_than={older_than!r}): say one of the two, a job's id "
-                f"or an age in seconds."
-            )
         self._writer.flush()
         count = self._writer.call(lambda db: purge.purge(db, self._process, job, older_than))
         path = self.path
@@ -325,8 +320,8 @@ class Journal:
     def close(self) -> None:
         """Store what is queued, give back this process's claims, let go of the file.
 
-        For the end of the process, where it happens by itself, and for tests: every run of the
-        process uses the same journal. One that is used again opens its file again.
+        For tests, as all runs of the process share the journal and its end closes it. Used again,
+        it opens its file again.
 
         Raises:
             StoreError: Something could not be stored.
@@ -349,7 +344,7 @@ class Journal:
 
     def _connect(self) -> sqlite3.Connection:
         assert self.path is not None
-        # Again, as this may be a forked child, and the folder another one than at the start.
+        # Checked again: this may be a forked child, long after the start.
         return files.connect(files.claim_home(self.path.parent))
 
     @contextmanager
@@ -362,6 +357,7 @@ class Journal:
         with self._reading:
             try:
                 if self._reader is None:
+                    self._writer.call(lambda db: None)  # makes or checks the file
                     self._reader = files.connect(self.path, read_only=True)
                 yield self._reader
             except sqlite3.Error as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -344,6 +345,7 @@ class InlineWriter:
         self.db = db
         self._store = store
         self.database = threading.Lock()
+        weakref.finalize(self, db.close)
 
     def call(self, work: Work[T], *, alone: bool = False) -> T:
         """As `Writer.call`."""
