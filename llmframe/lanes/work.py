@@ -143,8 +143,6 @@ class Work:
         for result in results:
             self._asked.pop(result.key, None)
 
-    # -- sending -------------------------------------------------------------------------------
-
     def _feed(self) -> None:
         """Take and send while there is something, and nothing else is due."""
         while self._control.mode == "run" and not self._doubts and not self._over.stop.is_set():
@@ -256,8 +254,6 @@ class Work:
     def _next_look(self) -> float:
         return self._now() + self._lane.poll_interval * (1 + random.random())
 
-    # -- reading -------------------------------------------------------------------------------
-
     def _look(self, sent: _Sent) -> None:
         try:
             status = self._engine.poll(sent.batch)
@@ -364,8 +360,6 @@ class Work:
         for key in keys & self._asked.keys():
             self._packer.add(self._asked.pop(key))
         self._over.put(Checked(tag, None if sent is None else sent.batch))
-
-    # -- what earlier streams left -----------------------------------------------------------
 
     def _reopen(self) -> None:
         for record in self._journal.batches(self._lane.job):

@@ -148,7 +148,8 @@ def test_abort_returns_although_nothing_is_finished(case):
         while not source.taken:
             time.sleep(0.001)
         control.mode = "abort"
-        assert running.value(within=2.0) == []
+        # What is given up may be said to be; nothing is waited for.
+        assert all(result.failure is not None for result in running.value(within=2.0))
         engine.close()
 
 
