@@ -13,7 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from servers.chat import ChatServer
+
 from llmframe.engines.base import BatchEngine, Engine
+from llmframe.engines.openai import OpenAI
 from llmframe.journal import Journal
 from llmframe.lanes import Lane
 from llmframe.testing import FakeBatchEngine, FakeEngine
@@ -45,6 +48,14 @@ def fake(latency: float) -> Iterator[Engine]:
 
 
 @contextmanager
+def openai(latency: float) -> Iterator[Engine]:
+    with ChatServer(answer=lambda seen: seen.text, delay=latency) as server:
+        engine = OpenAI("fake-1", base_url=server.url, api_key="sk-fake")
+        engine.server = server  # counts what is in flight
+        yield engine
+
+
+@contextmanager
 def lane(latency: float) -> Iterator[Engine]:
     polls = 10**9 if latency > 1 else 1
     engine = FakeBatchEngine(polls=polls, max_requests=4)
@@ -54,6 +65,7 @@ def lane(latency: float) -> Iterator[Engine]:
 ENGINES = [
     Case("fake", fake, in_flight_max=lambda engine: engine.in_flight_max),
     Case("lane", lane),
+    Case("openai", openai, in_flight_max=lambda engine: engine.server.max_in_flight),
 ]
 
 
