@@ -155,6 +155,7 @@ def measure(name: str, run: Callable[[], Any], url: str, rows: int, slots: int =
 
 
 def main() -> None:
+    """Read the command line, run a client once and print what it took."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--url", required=True)
     parser.add_argument("--client", choices=CLIENTS, default="floor")

@@ -33,11 +33,13 @@ MEAN, SIGMA = 0.2, 0.5
 
 
 def response(status: int, body: bytes, kind: str = "application/json") -> bytes:
+    """An HTTP response, head and all."""
     head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
 def completion(content: str) -> bytes:
+    """The response with a chat completion of this content."""
     message = {"role": "assistant", "content": content, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     usage = {"prompt_tokens": 50, "completion_tokens": 20, "total_tokens": 70}
@@ -75,6 +77,7 @@ class Bench:
         self.reset()
 
     def reset(self) -> None:
+        """Forget all counts, and which prompts were met."""
         self.requests = self.in_flight = self.max_in_flight = 0
         self.max_sockets = self.sockets
         self.statuses: Counter[int] = Counter()
@@ -83,6 +86,7 @@ class Bench:
         self.met: set[bytes] = set()
 
     def stats(self) -> bytes:
+        """The response to ``GET /stats``."""
         names = ("requests", "in_flight", "max_in_flight", "max_sockets", "slot_seconds")
         told: dict[str, Any] = {name: getattr(self, name) for name in names}
         told["statuses"] = dict(self.statuses)
@@ -116,17 +120,20 @@ class Bench:
             self.queue.append((seconds, answer, connection))
 
     def serve(self, seconds: float, answer: bytes, connection: Connection) -> None:
+        """Take a slot for so long."""
         self.busy += 1
         self.slot_seconds += seconds
         self.loop.call_later(seconds, self.served, answer, connection)
 
     def served(self, answer: bytes, connection: Connection) -> None:
+        """Answer, and give the slot to the next in the queue."""
         self.busy -= 1
         self.finish(answer, connection)
         if self.queue:
             self.serve(*self.queue.popleft())
 
     def finish(self, answer: bytes, connection: Connection) -> None:
+        """Count and write an answer."""
         self.in_flight = max(0, self.in_flight - 1)
         self.statuses[int(answer[9:12])] += 1
         connection.write(answer)
@@ -152,18 +159,22 @@ class Connection(asyncio.Protocol):
         self.transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
+        """Count the socket."""
         self.transport = transport
         self.bench.sockets += 1
         self.bench.max_sockets = max(self.bench.max_sockets, self.bench.sockets)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Count the socket out."""
         self.bench.sockets -= 1
 
     def write(self, data: bytes) -> None:
+        """Write, unless the client has gone."""
         if not self.transport.is_closing():
             self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
+        """Cut the stream into requests."""
         self.buffer = self.buffer + data if self.buffer else data
         while True:
             end = self.buffer.find(b"\r\n\r\n")
@@ -189,6 +200,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(port: int, slots: int, errors: float, repairs: float, answer: str) -> None:
+    """Serve until the process is stopped."""
     bench = Bench(slots, errors, repairs, answer)
     server = await bench.loop.create_server(lambda: Connection(bench), "127.0.0.1", port)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
@@ -196,6 +208,7 @@ async def serve(port: int, slots: int, errors: float, repairs: float, answer: st
 
 
 def main() -> None:
+    """Read the command line and serve."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--slots", type=int, default=0, help="0: answer at once")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -191,7 +192,7 @@ def test_no_more_than_all_and_the_answer_among_them(
     text = json.dumps({"label": label})
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     tokens = []
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         part = text[start:end]
         p = data.draw(st.floats(0.05, 0.95))
         other = data.draw(st.sampled_from(["b", "bill", "card", "f", "x", '"', part[:1]]))

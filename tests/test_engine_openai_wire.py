@@ -354,16 +354,43 @@ def test_a_message_is_short_and_scrubbed() -> None:
     assert len(failure.message) < 500
 
 
+NAMES = [
+    "choices",
+    "message",
+    "content",
+    "refusal",
+    "finish_reason",
+    "usage",
+    "prompt_tokens",
+    "completion_tokens",
+    "error",
+    "code",
+    "detail",
+    "loc",
+    "msg",
+    "param",
+    "type",
+    "logprobs",
+    "tool_calls",
+    "function",
+    "arguments",
+    "text",
+    "token",
+    "bytes",
+    "top_logprobs",
+    "logprob",
+    "prompt_tokens_details",
+    "model",
+    "id",
+    "n_ctx",
+    "n_prompt_tokens",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                "choices message content refusal finish_reason usage prompt_tokens error code detail "
-                "loc msg param type logprobs tool_calls function arguments text token top_logprobs "
-                "bytes logprob completion_tokens prompt_tokens_details model id n_ctx".split()
-            ),
+            st.sampled_from(NAMES),
             inner,
             max_size=5,
         )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from email.utils import format_datetime
 from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmframe.engines.limiter import Limiter, parse_duration, retry_after
+from llmframe.engines.headers import parse_duration, retry_after
+from llmframe.engines.limiter import Limiter
 
 
 class Clock:

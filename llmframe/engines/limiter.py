@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["Limiter", "Outcome", "Ticket", "parse_duration", "retry_after"]
+from llmframe.engines.headers import parse_duration, retry_after
+
+__all__ = ["Limiter", "Outcome", "Ticket"]
 
 Outcome = Literal["ok", "limited", "failed", "other"]
 """``limited``: 429. ``failed``: 5xx, timeout, lost connection. ``other``: says nothing of load."""
@@ -38,12 +38,9 @@ _MARGIN: Final = 0.9
 """Of the pace that a server let through. Right at it, every second request would be a little
 early and be refused."""
 _PROBE: Final = 20.0
-"""Seconds after which a pace is 10 % higher; 2.7 times higher after three times that, 80 after
-ten. Slow near a right guess, where each probe costs a refusal; fast away from a wrong one, such
-as the one a minute of a quota that others had used up."""
-
-_UNIT: Final[dict[str, float]] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+"""Seconds after which a pace is 10 % up; after three times that it is 3.7-fold, after ten times
+100-fold. Slow near a right guess, where each probe costs a refusal; fast away from a wrong one,
+such as the one a minute of a quota that others had used up."""
 
 
 class Ticket(NamedTuple):
@@ -52,66 +49,6 @@ class Ticket(NamedTuple):
     at: float
     requests: int
     tokens: int
-
-
-def parse_duration(text: str, now: float | None = None) -> float | None:
-    """Seconds of ``"1s"``, ``"6m0s"``, ``"20ms"``, ``"3.5"`` or a Unix time in s or ms.
-
-    Args:
-        text: A rate-limit header's value.
-        now: Unix time, for values that are a point in time; the clock's where None.
-
-    Returns:
-        Seconds, at least 0; None where the text is none of these.
-
-    Examples:
-        >>> parse_duration("6m0s"), parse_duration("20ms"), parse_duration("soon")
-        (360.0, 0.02, None)
-    """
-    text = text.strip().lower()
-    try:
-        value = float(text)
-    except ValueError:
-        parts = _PART.findall(text)
-        if not parts or "".join(number + unit for number, unit in parts) != text:
-            return None
-        return sum(float(number) * _UNIT[unit] for number, unit in parts)
-    if not math.isfinite(value):
-        return None
-    if value > 1e9:  # no server asks for thirty years: OpenRouter gives Unix milliseconds
-        value = (value / 1000 if value > 1e11 else value) - (time.time() if now is None else now)
-    return max(0.0, value)
-
-
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Seconds that a response asks to wait, or None.
-
-    ``retry-after-ms`` wins (OpenAI sends both), then ``Retry-After`` in seconds or as a date.
-
-    Args:
-        headers: Response headers; looked up in lower case.
-        now: Unix time; the clock's where None.
-    """
-    text = headers.get("retry-after-ms")
-    if text is not None:
-        try:
-            value = float(text) / 1000
-        except ValueError:
-            value = math.nan
-        if math.isfinite(value) and value >= 0:
-            return value
-    text = headers.get("retry-after")
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        try:
-            then = parsedate_to_datetime(text).timestamp()
-        except (ValueError, TypeError, OverflowError):
-            return parse_duration(text, now)
-        return max(0.0, then - (time.time() if now is None else now))
-    return max(0.0, value) if math.isfinite(value) else None
 
 
 @dataclass(slots=True)

@@ -220,8 +220,11 @@ class _Stream:
         self._asked.put((ahead - len(self._waiting), self._wakes))
 
     def ask(self) -> None:
-        """Take from the source, in a thread of its own: that of a pool would be gone when a
-        thread of the user's outlives the main one."""
+        """Take from the source for as long as the stream lives, in a thread of its own.
+
+        A thread of the loop's pool would be refused where the caller's thread outlives the
+        main one: Python ends its pools first.
+        """
         while (asked := self._asked.get()) is not None:
             count, wakes = asked
             found: list[Request] | BaseException | None

@@ -224,7 +224,8 @@ _UNKNOWN: Final = re.compile(
     re.IGNORECASE,
 )
 _BAD_SCHEMA: Final = re.compile(
-    r"invalid schema|invalid_json_schema|grammar error|invalid json schema|schema is (not |in)valid",
+    r"invalid schema|invalid_json_schema|invalid json schema|schema is (not |in)valid"
+    r"|grammar error",
     re.IGNORECASE,
 )
 

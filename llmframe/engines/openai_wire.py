@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from llmframe.engines.limiter import retry_after
+from llmframe.engines.headers import retry_after
 from llmframe.engines.openai_scores import choice_logprobs
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
@@ -44,8 +44,8 @@ _NO_QUOTA: Final = {
 }
 _TOO_LONG: Final = re.compile(
     r"context[ _](length|window|size)|context_length_exceeded|exceed_context_size"
-    r"|prompt is too long|longer than the maximum model length|maximum (input|model|sequence) length"
-    r"|input is too long|too many (input )?tokens|input length",
+    r"|longer than the maximum model length|maximum (input|model|sequence) length"
+    r"|prompt is too long|input is too long|too many (input )?tokens|input length",
     re.IGNORECASE,
 )
 _LIMIT_TOO_LARGE: Final = re.compile(r"max_(completion_)?tokens\W+(\w+ ){0,4}is too large")
