@@ -21,6 +21,14 @@ import llmframe as lf
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+# A dependency's own words: pandas' Arrow backend is asked for by name, aiohttp takes URLs of yarl,
+# pydantic needs this TypedDict on 3.11.
+BROUGHT = {
+    "pyarrow": "pandas",
+    "pydantic-core": "pydantic",
+    "typing-extensions": "pydantic",
+    "yarl": "aiohttp",
+}
 FOR_USERS = set(EXTRAS) - {"all", "test", "dev"}
 
 
@@ -61,7 +69,8 @@ def third_party(folder: Path) -> Iterator[tuple[str, str]]:
             for name in {name.partition(".")[0] for name in names}:
                 if name not in ours and name not in sys.stdlib_module_names:
                     for found in set(installed.get(name, [name])):
-                        yield str(path.relative_to(ROOT)), distribution(found)
+                        name = distribution(found)
+                        yield str(path.relative_to(ROOT)), BROUGHT.get(name, name)
 
 
 def test_version_is_one() -> None:
