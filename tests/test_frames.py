@@ -35,13 +35,6 @@ PANDAS_3 = int(pd.__version__.split(".")[0]) >= 3
 TEXT = "str" if PANDAS_3 else "string"
 
 
-@pytest.fixture(autouse=True)
-def _no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
 TEXT_FIELD = Field("out", "str")
 KINDS = ("str", "int", "float", "bool", "category", "datetime", "datetime_utc", "date", "object")
 

@@ -324,7 +324,7 @@ MISSING = [
     pd.NaT,
     Decimal("NaN"),
     Decimal("sNaN"),
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "ns"),
     np.timedelta64("NaT"),
 ]
 
