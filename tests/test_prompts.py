@@ -325,7 +325,7 @@ MISSING = [
     Decimal("NaN"),
     Decimal("sNaN"),
     np.datetime64("NaT", "ns"),
-    np.timedelta64("NaT"),
+    np.timedelta64("NaT", "ns"),
 ]
 
 
