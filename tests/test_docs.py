@@ -3,6 +3,7 @@
 A page is a notebook in Markdown. A ```python block is a cell; what it prints, then its last
 expression as `repr` shows it, then its warnings stand in the ```text block below it. A cell that
 shows something and has no such block fails, and so does a block that shows something else.
+``python -m tests.test_docs`` writes into the pages what their cells show now: read the difference.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import contextlib
 import doctest
 import importlib
 import io
+import os
 import pkgutil
 import re
+import tempfile
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,30 +38,40 @@ SHOWS_AS_WRITTEN = int(pd.__version__.partition(".")[0]) >= 3
 
 @dataclass
 class Cell:
+    """A Python cell of a page.
+
+    Attributes:
+        line: Where its fence opens, from 1.
+        code: Its source.
+        shown: What the page shows below it, None for nothing.
+        end: Offset in the page behind the cell and its output.
+        start: Offset behind the cell's own fence.
+    """
+
     line: int
     code: str
     shown: str | None
+    start: int
+    end: int
 
 
 def cells(path: Path) -> list[Cell]:
     """The Python cells of a page, each with the output that the page shows for it."""
     text = path.read_text()
     found: list[Cell] = []
-    end = 0
     for block in FENCE.finditer(text):
         line = text.count("\n", 0, block.start()) + 1
-        between = text[end : block.start()].strip()
-        end = block.end()
+        where = f"{path.name}:{line}"
         if block[1] == "python":
-            found.append(Cell(line, block[2], None))
+            found.append(Cell(line, block[2], None, block.end(), block.end()))
         elif block[1] == "text":
-            where = f"{path.name}:{line}"
             assert found, f"{where}: output of no cell"
             assert found[-1].shown is None, f"{where}: a second output"
+            between = text[found[-1].start : block.start()].strip()
             assert not between, f"{where}: words between a cell and its output"
-            found[-1].shown = block[2].rstrip()
+            found[-1].shown, found[-1].end = block[2].rstrip(), block.end()
         else:
-            assert block[1] in {"", "sh"}, f"{path.name}:{line}: {block[1]!r} is not executed"
+            assert block[1] in {"", "sh"}, f"{where}: {block[1]!r} is not executed"
     return found
 
 
@@ -70,14 +84,34 @@ def execute(cell: Cell, names: dict[str, Any], path: Path) -> str:
         warnings.filterwarnings("always", module=r"llmframe|test_docs")
         for category in (llmframe.RowsFailedWarning, llmframe.RowsSkippedWarning):
             warnings.filterwarnings("always", category=category)
-        exec(compile(tree, str(path), "exec"), names)
+        # Not with this file's own `from __future__ import annotations`.
+        exec(compile(tree, str(path), "exec", dont_inherit=True), names)
         if last is not None:
-            value = eval(compile(ast.Expression(last.value), str(path), "eval"), names)
+            shown = ast.Expression(last.value)
+            value = eval(compile(shown, str(path), "eval", dont_inherit=True), names)
             if value is not None:
                 print(repr(value))
         for warning in caught:
             print(f"{warning.category.__name__}: {warning.message}")
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def run(path: Path) -> Iterator[tuple[Cell, str]]:
+    """Run a page from its top: each cell, and what it shows."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with pd.option_context("display.width", 100, "display.max_columns", 20):
+        for cell in cells(path):
+            yield cell, execute(cell, names, path)
+
+
+def write(path: Path) -> None:
+    """Put into a page what its cells show now."""
+    text = path.read_text()
+    parts, end = [], 0
+    for cell, shown in run(path):
+        parts += [text[end : cell.start], f"\n\n```text\n{shown}\n```" if shown else ""]
+        end = cell.end
+    path.write_text("".join([*parts, text[end:]]))
 
 
 def test_pages_are_there() -> None:
@@ -87,14 +121,10 @@ def test_pages_are_there() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__main__"}
-    page = cells(path)
-    assert page, "a page of the documentation shows the library at work"
-    with pd.option_context("display.width", 100, "display.max_columns", 20):
-        for cell in page:
-            shown = execute(cell, names, path)
-            if SHOWS_AS_WRITTEN:
-                assert shown == (cell.shown or ""), f"{path.name}:{cell.line}"
+    assert cells(path), "a page of the documentation shows the library at work"
+    for cell, shown in run(path):
+        if SHOWS_AS_WRITTEN:
+            assert shown == (cell.shown or ""), f"{path.name}:{cell.line}"
 
 
 MODULES = sorted(
@@ -118,3 +148,11 @@ def test_docstring_examples_run(name: str) -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text())
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ.update(LLMFRAME_HOME=folder, LLMFRAME_PROGRESS="0")
+            with llmframe.set_options():
+                write(page)
