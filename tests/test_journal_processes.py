@@ -101,15 +101,15 @@ def test_sigkill_loses_nothing_that_was_flushed(home: Path) -> None:
             process.kill()
             assert process.stdout is not None
             printed = (first + "\n" + process.stdout.read()).split("\n")[:-1]
+            db = sqlite3.connect(home / "journal.sqlite")
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            claimed = [row[0] for row in db.execute("SELECT key FROM request WHERE state = 1")]
+            db.close()
             # Not yet waited for, so that the child is a zombie: dead, and with an entry in /proc.
             journal = Journal.open(home)
             promised = [key(int(n) + i) for n in printed for i in range(17)]
             found = journal.replies(promised)
             assert [found[k][0].text for k in promised] == [k.hex() * 20 for k in promised]
-            db = sqlite3.connect(home / "journal.sqlite")
-            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            claimed = [row[0] for row in db.execute("SELECT key FROM request WHERE state = 1")]
-            db.close()
             assert set(claimed) >= {key(int(n) + i) for n in printed for i in (17, 18, 19)}
             assert journal.held(claimed) == set()
             again = journal.claim(journal.head("{}"), [(k, b"") for k in claimed], "j_next")
