@@ -13,12 +13,12 @@ import re
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, Optional, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, NotRequired, Optional, TypeVar, Union
 from uuid import UUID
 
 import pytest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, HttpUrl, RootModel
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from llmframe.schemas.canonical import canonical, normal
 from llmframe.schemas.forms import form, form_from
@@ -146,9 +146,9 @@ SCHEMAS: dict[str, Any] = {
     "generic": Box[int],
     "generic of model": Box[Sub],
     "constraints and config": Closed,
-    "tagged union": {"pet": Annotated[Union[Cat, Dog], Field(discriminator="kind")]},
-    "plain union": {"x": Union[int, Literal["na"], Sub]},
-    "optional union": {"x": Optional[Union[int, str]]},
+    "tagged union": {"pet": Annotated[Cat | Dog, Field(discriminator="kind")]},
+    "plain union": {"x": int | Literal["na"] | Sub},
+    "optional union": {"x": Optional[Union[int, str]]},  # noqa: UP007, UP045 - the old spelling
     "alias": Aliased,
     "free maps": Free,
     "dataclass": Point,
@@ -158,7 +158,7 @@ SCHEMAS: dict[str, Any] = {
     "dict of types": {"name": str, "stars": int, "inner": {"a": bool, "b": list[int]}},
     "names of methods": {"copy": str, "json": int, "model_x": float, "a b": bool},
     "bare int": int,
-    "bare optional": Optional[int],
+    "bare optional": int | None,
     "labels": Literal["spam", "ham"],
     "labels with null": Literal["spam", None],
     "numbers": Literal[1, 2, 3],

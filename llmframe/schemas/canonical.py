@@ -65,6 +65,11 @@ def canonical(schema: Mapping[str, Any], *, title: str | None = None) -> tuple[N
     """
     work = _Canonical(schema)
     root = work.node(schema, "", names=() if title is None else (title,))
+    for definition in work.defs.values():
+        if "$ref" in deref(definition, work.defs):
+            raise SchemaError(
+                "a definition of the schema refers to itself and to nothing else. Say what it is."
+            )
     if "$ref" in root:
         # A recursive class: the root is written out, its definition stays for the recursion, and
         # a second pass counts the definitions anew from there.

@@ -241,7 +241,12 @@ def _validator(schema: Node) -> Any:
         if isinstance(value, str) and not _python_pattern(rule).search(value):
             yield ValidationError(f"{value!r} does not match {rule!r}")
 
-    return extend(Draft202012Validator, {"pattern": pattern})(schema)
+    def integer(checker: Any, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    # To JSON Schema 3.0 is an integer; here it becomes one, and is marked.
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", integer)
+    return extend(Draft202012Validator, {"pattern": pattern}, type_checker=types)(schema)
 
 
 @lru_cache(maxsize=256)

@@ -315,9 +315,11 @@ def _no_types(schema: Mapping[Any, Any]) -> str:
             continue
         near = _WORDS.get(value, value) if isinstance(value, str) else None
         known = near in {"str", "int", "float", "bool", "list", "date", "datetime"}
-        hint = (
-            f"Write {{{key!r}: {near}}} without quotes." if known else "Write a type such as str."
-        )
+        hint = "Write a type such as str."
+        if value is None:
+            hint = "Write Optional[…] around another type."
+        elif known:
+            hint = f"Write {{{key!r}: {near}}} without quotes."
         return f"the schema's field {key!r} is {shown(value)}: expected a type. {hint}"
     return "the schema mixes types and JSON Schema. Write {'name': type, …} or a JSON Schema."
 

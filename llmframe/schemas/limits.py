@@ -22,10 +22,10 @@ def openai_limits(wire: Node) -> None:
         SchemaError: Names the limit that is passed.
     """
     counts = _Counts()
-    counts.walk(wire, 0)
+    counts.walk(wire)
     limits = (
         (counts.properties, 5000, "properties"),
-        (counts.depth, 10, "levels of nesting"),
+        (_depth(wire, wire.get("$defs", {}), frozenset()), 10, "levels of nesting"),
         (counts.enums, 1000, "allowed values in all its enums"),
         (counts.characters, 120_000, "characters of names and allowed values"),
     )
@@ -42,20 +42,30 @@ def openai_limits(wire: Node) -> None:
         )
 
 
+def _depth(node: Any, defs: Node, inside: frozenset[str]) -> int:
+    """Objects inside objects; a definition that contains itself counts once."""
+    if not isinstance(node, dict):
+        return 0
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        return 0 if name in inside else _depth(defs[name], defs, inside | {name})
+    children = [*node.get("properties", {}).values(), *node.get("anyOf", []), node.get("items")]
+    below = max(_depth(child, defs, inside) for child in children)
+    return below + (node.get("type") == "object")
+
+
 class _Counts:
     def __init__(self) -> None:
-        self.properties = self.depth = self.enums = self.characters = 0
+        self.properties = self.enums = self.characters = 0
         self.long_enums: list[tuple[str, int]] = []
 
-    def walk(self, node: Any, depth: int, path: str = "") -> None:
+    def walk(self, node: Any, path: str = "") -> None:
         if isinstance(node, list):
             for item in node:
-                self.walk(item, depth, path)
+                self.walk(item, path)
             return
         if not isinstance(node, dict):
             return
-        depth += node.get("type") == "object"
-        self.depth = max(self.depth, depth)
         texts = [value for value in node.get("enum", ()) if isinstance(value, str)]
         self.enums += len(node.get("enum", ()))
         size = sum(map(len, texts))
@@ -66,9 +76,9 @@ class _Counts:
             for name, child in node.get(group, {}).items():
                 self.properties += group == "properties"
                 self.characters += len(name)
-                self.walk(child, depth if group == "properties" else 0, f"{path}.{name}".strip("."))
+                self.walk(child, f"{path}.{name}".strip("."))
         for key in ("items", "anyOf"):
-            self.walk(node.get(key), depth, path)
+            self.walk(node.get(key), path)
 
 
 def anthropic_limits(wire: Node) -> None:

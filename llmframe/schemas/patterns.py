@@ -79,9 +79,8 @@ class _NoWordsError(Exception):
 
 def _sequence(items: list[Any], limit: int, outer: bool = False) -> str:
     if outer:
-        first, last = str(items[0]), str(items[-1])
-        ends = ("AT_END", "AT_END_STRING")
-        if "AT_BEGINNING" not in first or not any(end in last for end in ends):
+        ends = [(str(op), str(argument)) for op, argument in (items[0], items[-1])]
+        if ends != [("AT", "AT_BEGINNING"), ("AT", "AT_END")]:
             raise _NoWordsError
         items = items[1:-1]
     return " ".join(_item(str(op), argument, limit) for op, argument in items) or '""'

@@ -132,8 +132,6 @@ def _annotation(value: Any) -> Any:
         ]
     if isinstance(value, Mapping):
         return _typed_dict("Fields", {key: _annotation(item) for key, item in value.items()})
-    if value is None:
-        raise SchemaError("None is no type to ask for. Write Optional[…] around another.")
     return value
 
 
@@ -179,29 +177,39 @@ def _portable(schema: Any, done: dict[Any, Any]) -> Any:
         return schema
     if typing.is_typeddict(schema) and type(schema).__module__ == "typing":
         if schema in done:
+            if done[schema] is None:
+                raise SchemaError(
+                    f"{schema.__name__} contains itself. Import TypedDict from typing_extensions, "
+                    f"as Python below 3.12 needs it for that."
+                )
             return done[schema]
+        done[schema] = None
         hints = {}
         for key, hint in typing.get_type_hints(schema, include_extras=True).items():
+            needed = key in schema.__required_keys__
             if typing.get_origin(hint) in (typing.Required, typing.NotRequired):
+                # Under `from __future__ import annotations` the class itself does not know.
+                needed = typing.get_origin(hint) is typing.Required
                 hint = typing.get_args(hint)[0]
             inner = _portable(hint, done)
-            needed = key in schema.__required_keys__
             hints[key] = typing.Required[inner] if needed else typing.NotRequired[inner]
         made = _typed_dict(schema.__name__, hints)
         made.__doc__, made.__module__ = schema.__doc__, schema.__module__
         done[schema] = made
         return made
-    arguments = typing.get_args(schema)
-    if arguments and typing.get_origin(schema) is not typing.Literal:
-        changed = tuple(
-            _portable(one, done) if typing.get_origin(one) or isinstance(one, type) else one
-            for one in arguments
-        )
-        if changed != arguments:
-            if isinstance(schema, types.UnionType):
-                return typing.Union[changed]  # noqa: UP007 - made of a tuple
-            return schema.copy_with(changed)
-    return schema
+    origin, arguments = typing.get_origin(schema), typing.get_args(schema)
+    if origin is typing.Annotated:
+        return typing.Annotated[(_portable(arguments[0], done), *arguments[1:])]
+    if not arguments or origin is typing.Literal:
+        return schema
+    changed = tuple(
+        _portable(one, done) if typing.get_origin(one) or isinstance(one, type) else one
+        for one in arguments
+    )
+    if changed == arguments:
+        return schema
+    rebuilt: Any = typing.Union if origin is types.UnionType else origin
+    return rebuilt[changed]
 
 
 def _adapt(schema: Any, title: str, hints: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

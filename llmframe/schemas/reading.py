@@ -128,11 +128,6 @@ def _search(form: Form, text: str, result: Result) -> Reading:
         return _truncated(result) if result.finish == "length" else _empty(form, result)
     answer, _ = split_thinking(text)
     pieces = list(scan(answer, form.exact))
-    if answer != text and not any(type(piece.value) is dict for piece in pieces):
-        # The tag may stand inside a string of the answer itself.
-        tags = [piece for piece in scan(text, form.exact) if _holds_tag(text, piece)]
-        if tags:
-            answer, pieces = text, tags
     if not answer.strip():
         if result.finish == "length":
             return _truncated(result)
@@ -161,11 +156,6 @@ def _search(form: Form, text: str, result: Result) -> Reading:
     if cut:
         return _truncated(result)
     return Reading(None, _why_not(form, answer, pieces, faults))
-
-
-def _holds_tag(text: str, piece: Found) -> bool:
-    inside = text[piece.start : piece.end]
-    return piece.fault is None and split_thinking(inside)[0] != inside
 
 
 def _candidates(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -94,7 +95,9 @@ class Found:
     closed: bool = True
 
 
-_START: Final = re.compile(r"[{\[]")
+_START: Final = re.compile(r'\{(?=\s*["}])|\[(?=\s*["{\[\]\-0-9tfn])')
+# Each try that fails reads the text from its beginning once (for the error's line number).
+_MAX_TRIES: Final = 1000
 _LIKE_JSON: Final = re.compile(r'\{\s*["}]|\[\s*[{\]]')
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
@@ -108,8 +111,8 @@ def scan(text: str, exact: bool = False) -> Iterator[Found]:
         text: Any text.
         exact: As in `decode`.
     """
-    position = 0
-    while match := _START.search(text, position):
+    position = tries = 0
+    while (match := _START.search(text, position)) and tries < _MAX_TRIES:
         start = match.start()
         try:
             value, end = _TOLERANT[exact].raw_decode(text, start)
@@ -118,7 +121,7 @@ def scan(text: str, exact: bool = False) -> Iterator[Found]:
             return
         except ValueError as fault:
             if not isinstance(fault, RepeatedKeyError) and not _LIKE_JSON.match(text, start):
-                position = start + 1  # a brace in prose
+                position, tries = start + 1, tries + 1  # a bracket in prose
                 continue
             closing = _closing(text, start)
             yield Found(start, closing or len(text), fault=fault, closed=closing is not None)
@@ -143,14 +146,14 @@ def _closing(text: str, start: int) -> int | None:
 
 
 _TAG: Final = r"(?:think|thinking|thought|reasoning)"
-_OPEN: Final = re.compile(rf"<{_TAG}>|\[{_TAG}\]|◁{_TAG}▷", re.IGNORECASE)
-_CLOSE: Final = re.compile(rf"</{_TAG}>|\[/{_TAG}\]|◁/{_TAG}▷", re.IGNORECASE)
+_TAGS: Final = re.compile(rf"<(/?){_TAG}>|\[(/?){_TAG}\]|◁(/?){_TAG}▷", re.IGNORECASE)
 
 
 def split_thinking(text: str, *, everywhere: bool = True) -> tuple[str, bool]:
     """The text without the model's thinking, and whether the thinking was left open.
 
-    Chat templates that open the block themselves leave only its end in the reply.
+    Chat templates that open the block themselves leave only its end in the reply. A tag inside a
+    string of whole JSON is part of that string.
 
     Args:
         text: The reply.
@@ -160,20 +163,25 @@ def split_thinking(text: str, *, everywhere: bool = True) -> tuple[str, bool]:
     Returns:
         The rest, and True where a block has no end.
     """
-    close = _CLOSE.search(text)
-    opening = _OPEN.search(text)
-    if close and (opening is None or close.start() < opening.start()):
-        text = text[close.end() :]
-    kept: list[str] = []
-    while opening := _OPEN.search(text):
-        if not everywhere and text[: opening.start()].strip():
-            break
-        kept.append(text[: opening.start()])
-        close = _CLOSE.search(text, opening.end())
-        if close is None:
-            return "".join(kept), True
-        text = text[close.end() :]
-    return "".join(kept) + text, False
+    tags = list(_TAGS.finditer(text))
+    if not tags:
+        return text, False
+    quoted = [piece for piece in scan(text) if piece.fault is None] if everywhere else []
+    starts = [piece.start for piece in quoted]
+    kept, position, inside = "", 0, False
+    for tag in tags:
+        nearest = bisect_right(starts, tag.start()) - 1
+        if nearest >= 0 and tag.start() < quoted[nearest].end:
+            continue
+        if any(tag.groups()):
+            kept = kept if inside else ""
+            inside, position = False, tag.end()
+        elif not inside:
+            before = kept + text[position : tag.start()]
+            if not everywhere and before.strip():
+                break
+            kept, inside = before, True
+    return (kept, True) if inside else (kept + text[position:], False)
 
 
 _FENCE: Final = re.compile(r"\s*```[A-Za-z0-9_+-]*[ \t]*\n?(.*?)\n?[ \t]*```\s*", re.DOTALL)
