@@ -117,7 +117,7 @@ def test_u004_what_is_not_sent_is_told_in_the_description() -> None:
     }
     assert "a multiple of 5" in properties["big"]["description"]
     assert "enum" not in properties["big"]
-    assert properties["tags"]["description"] == "at least 1 items; at most 3 items"
+    assert properties["tags"]["description"] == "at least 1 item; at most 3 items"
     assert properties["share"]["description"] == "more than 0; less than 1; for example 0.5"
     assert "no item twice" in properties["unique"]["description"]
     assert properties["at"]["format"] == "date-time"

@@ -16,7 +16,17 @@ from typing import Annotated, Any, Literal, NotRequired
 from uuid import UUID
 
 import pytest
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    PastDate,
+    field_validator,
+)
 from typing_extensions import TypedDict
 
 from llmframe.errors import SchemaError
@@ -428,6 +438,32 @@ def test_code_is_named_only_where_json_cannot_say_the_check() -> None:
     assert form({"x": Annotated[int, AfterValidator(positive)]}).code == f"{__name__}:positive"
     assert form({"x": Annotated[Decimal, Field(max_digits=3)]}).code is not None
     assert form({"x": Validated}).code is not None
+
+
+def test_types_that_check_more_than_json_says_need_code_elsewhere() -> None:
+    for type_, text in ((ByteSize, "1MB"), (HttpUrl, "http://a.b"), (PastDate, "2020-01-01")):
+        asked = form({"x": type_})
+        assert asked.check({"x": text}).failure is None
+        failure = form_from(asked.stored()).check({"x": text}).failure
+        assert failure is not None
+        assert failure.kind == "needs_code"
+
+
+def test_u092_numpys_scalars_in_a_json_schema_are_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
+    node = {"enum": [numpy.int64(1), numpy.int64(2)]}
+    bound = {"type": "number", "minimum": numpy.float64(0.5)}
+    asked = form({"type": "object", "properties": {"a": node, "b": bound}, "required": ["a", "b"]})
+    plain = {"a": Literal[1, 2], "b": Annotated[float, Field(ge=0.5)]}
+    assert asked.normal == form(plain).normal
+    json.dumps(asked.stored(), allow_nan=False)
+
+
+def test_u094_no_infinite_number_gets_into_a_schema() -> None:
+    unbounded = form({"x": Annotated[float, Field(ge=float("-inf"), le=float("inf"))]})
+    assert unbounded.normal == form({"x": float}).normal
+    with pytest.raises(SchemaError, match="JSON cannot carry"):
+        form({"type": "object", "properties": {"x": {"type": "number", "maximum": float("inf")}}})
 
 
 def test_a_stored_form_uses_the_class_where_it_is_loaded() -> None:

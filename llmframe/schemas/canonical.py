@@ -14,6 +14,7 @@ Everything after this module (checks, wire dialects, the key) sees one shape:
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -45,6 +46,7 @@ _KEYWORDS: Final[dict[str, frozenset[str]]] = {
         | {"unevaluatedProperties"}
     ),
 }
+_BOUNDS: Final = _KEYWORDS["integer"]
 _ALL_KEYWORDS: Final = frozenset().union(*_KEYWORDS.values())
 _MAX_NODES: Final = 20_000
 
@@ -108,6 +110,12 @@ class _Canonical:
             del node["title"]
         if node.get("default", 0) is None:
             del node["default"]
+        for word in _BOUNDS & node.keys():
+            node[word] = _number(node[word])
+            if node[word] is None:
+                del node[word]  # ge=-inf and the like: no bound at all
+        if isinstance(node.get("default"), float) and not math.isfinite(node["default"]):
+            del node["default"]  # JSON has no word for it; the class still knows
         if "$ref" in node:
             node["$ref"] = self._reference(node["$ref"], path)
         else:
@@ -290,10 +298,16 @@ def _normal(value: Any) -> Any:
         return plain
     if isinstance(value, list):
         return [_normal(item) for item in value]
-    # ge=1 on a float is 1 or 1.0, by the version of pydantic.
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
+    return _number(value) if isinstance(value, float) else value
+
+
+def _number(value: Any) -> Any:
+    """A number in one spelling: ge=1 on a float is 1 or 1.0, by the version of pydantic."""
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _nullable(node: Node) -> Node:

@@ -99,7 +99,7 @@ class ModelCheck(_Base):
         try:
             data = _encoded(value)
         except (ValueError, TypeError) as error:
-            return None, invalid(f"the answer holds text that is no Unicode: {error}")
+            return None, invalid(f"the answer holds what JSON cannot carry: {error}")
         try:
             return self._take(self._validate(data, strict=True)), None
         except self._error as error:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
@@ -44,7 +44,10 @@ def _by_pydantic(kind: type, word: str) -> Read:
 
 
 def _decimal(text: str, node: Mapping[str, Any], path: str) -> Decimal:
-    number = Decimal(text)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise Invalid(path, f"should be a decimal number, got {shown(text)}") from None
     rules: tuple[tuple[str, str, Callable[[Decimal], bool]], ...] = (
         ("minimum", "at least", lambda bound: number >= bound),
         ("maximum", "at most", lambda bound: number <= bound),

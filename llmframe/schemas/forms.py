@@ -9,12 +9,13 @@ Examples:
     >>> asked.check({"topic": "bug", "stars": "3"}).values
     ('bug', 3)
     >>> asked.check({"topic": "idea", "stars": 3}).failure.message
-    "topic: should be 'bug' or 'praise', got \"idea\""
+    'topic: should be \'bug\' or \'praise\', got "idea"'
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import warnings
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from llmframe.results import Failure
 from llmframe.schemas.canonical import canonical, normal
 from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
 from llmframe.schemas.nodes import Node
+from llmframe.schemas.python_types import UNNAMED, describe, has_fields, is_type
 from llmframe.schemas.values import Checked, Field, fields_of
 from llmframe.schemas.wording import invalid, shown
 
@@ -136,8 +138,6 @@ def form(schema: Any, *, name: str = _DEFAULT_NAME) -> Form:
         return Form((Field(name, "str"),), None, None, bare=True)
     if _is_pandera(schema):
         return _pandera_form(schema)
-    from llmframe.schemas.python_types import describe, has_fields, is_type
-
     if isinstance(schema, Mapping) and not is_type(schema):
         return _raw_form(schema, name)
     if not is_type(schema):
@@ -178,7 +178,7 @@ def form_from(stored: Mapping[str, Any]) -> Form:
     loaded = _loaded(code)
     if loaded is not None:
         try:
-            again = form(loaded)
+            again = form(loaded, name=fields[0].name)
         except SchemaError:
             again = None
         if again is not None and again.normal == normal(full):
@@ -187,9 +187,10 @@ def form_from(stored: Mapping[str, Any]) -> Form:
 
 
 def _needs(code: str) -> Check:
+    who = "types that JSON cannot say" if code == UNNAMED else code
     failure = Failure(
         "needs_code",
-        f"the answer is checked by {code}, which this process has not loaded, or in another "
+        f"the answer is checked by {who}, which this process has not loaded, or in another "
         f"version. Call join(df, schema=…) with it.",
     )
     return lambda value: Checked(None, failure)
@@ -207,13 +208,12 @@ def _loaded(code: str) -> Any:
 def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-    from llmframe.schemas.python_types import is_type
-
     if not schema:
         raise SchemaError("the schema {} has no fields. Write {'name': type, …}.")
     if not (_RAW_WORDS & schema.keys()) or any(is_type(value) for value in schema.values()):
         raise SchemaError(_no_types(schema))
-    for error in Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(dict(schema)):
+    schema = _as_json(schema)
+    for error in Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema):
         where = ".".join(str(part) for part in error.absolute_path)
         raise SchemaError(
             f"the JSON Schema is not valid{f' at {where!r}' if where else ''}: "
@@ -238,6 +238,23 @@ def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
     _check_patterns(full, "")
     fields = fields_of(full, tuple(full["properties"]))
     return Form(fields, full, SchemaCheck(full, fields), bare=bare)
+
+
+def _as_json(schema: Mapping[Any, Any]) -> dict[str, Any]:
+    """A copy in plain JSON types: numpy's scalars and tuples come from data, and are common."""
+
+    def scalar(value: Any) -> Any:
+        if hasattr(value, "item"):
+            return value.item()
+        raise TypeError(f"{shown(value)} ({type(value).__name__})")
+
+    try:
+        made: dict[str, Any] = json.loads(json.dumps(dict(schema), default=scalar, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise SchemaError(
+            f"the JSON Schema holds {error}, which JSON cannot carry. Write it in JSON's types."
+        ) from None
+    return made
 
 
 def _pandera_form(schema: Any) -> Form:
@@ -308,8 +325,6 @@ _WORDS: Final = {
 
 
 def _no_types(schema: Mapping[Any, Any]) -> str:
-    from llmframe.schemas.python_types import is_type
-
     for key, value in schema.items():
         if is_type(value):
             continue

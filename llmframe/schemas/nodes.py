@@ -95,7 +95,8 @@ def kind_of(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Kind, tup
         form = inner.get("format")
         if form in ("date", "date-time"):
             return ("datetime_utc" if inner.get("tz") == "aware" else "datetime"), ()
-        return ("object" if form in ("decimal", "time", "duration", "binary") else "str"), ()
+        parsed = form in ("decimal", "time", "duration", "binary") or "contentMediaType" in inner
+        return ("object" if parsed else "str"), ()
     scalars: dict[str, Kind] = {"integer": "int", "number": "float", "boolean": "bool"}
     return scalars.get(str(kind), "object"), ()
 

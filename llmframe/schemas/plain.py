@@ -23,12 +23,12 @@ _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "maximum": lambda n: f"at most {n}",
     "exclusiveMaximum": lambda n: f"less than {n}",
     "multipleOf": lambda n: f"a multiple of {n}",
-    "minLength": lambda n: f"at least {n} characters",
-    "maxLength": lambda n: f"at most {n} characters",
-    "minItems": lambda n: f"at least {n} items",
-    "maxItems": lambda n: f"at most {n} items",
-    "minProperties": lambda n: f"at least {n} keys",
-    "maxProperties": lambda n: f"at most {n} keys",
+    "minLength": lambda n: f"at least {_many(n, 'character')}",
+    "maxLength": lambda n: f"at most {_many(n, 'character')}",
+    "minItems": lambda n: f"at least {_many(n, 'item')}",
+    "maxItems": lambda n: f"at most {_many(n, 'item')}",
+    "minProperties": lambda n: f"at least {_many(n, 'key')}",
+    "maxProperties": lambda n: f"at most {_many(n, 'key')}",
     "uniqueItems": lambda n: "no item twice" if n else "",
     "pattern": lambda p: f"matching the regular expression {p}",
     "format": lambda f: _FORMATS.get(f, f"format {f}"),
@@ -38,6 +38,12 @@ _RULES: Final[dict[str, Callable[[Any], str]]] = {
         "in this order: " + ", ".join(str(item.get("type", "a value")) for item in items)
     ),
 }
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 _STRUCTURE: Final = frozenset(
     {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "oneOf"}
     | {"allOf", "$ref", "$defs", "title", "description", "default"}

@@ -15,7 +15,10 @@ from typing import Any, Final
 
 from llmframe.errors import SchemaError
 
-__all__ = ["Described", "describe", "has_fields", "is_type"]
+__all__ = ["UNNAMED", "Described", "describe", "has_fields", "is_type"]
+
+UNNAMED: Final = "schema:types"
+"""`Described.code` where the types of a dict or a bare type hold checks that JSON cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +322,11 @@ _ASIDE: Final = frozenset(
 def _code(adapter: Any, schema: Any) -> str | None:
     """Who holds checks that JSON cannot say: the class itself, else the first function."""
     for found in _unsayable(adapter.core_schema):
-        owner = schema if has_fields(schema) else found
-        if hasattr(owner, "__qualname__"):
-            return f"{owner.__module__}:{owner.__qualname__}"
-        return f"{type(owner).__module__}:{type(owner).__qualname__}"
+        if isinstance(schema, type):
+            found = schema
+        owner = found if hasattr(found, "__qualname__") else type(found)
+        unnamed = owner.__module__ == __name__
+        return UNNAMED if unnamed else f"{owner.__module__}:{owner.__qualname__}"
     return None
 
 
@@ -338,7 +342,8 @@ def _unsayable(node: Any, cls: Any = None) -> Iterator[Any]:
     if isinstance(kind, str):
         function = node.get("function")
         function = function.get("function") if isinstance(function, Mapping) else function
-        if callable(function) and not _of_pydantic(function):
+        # pydantic's own functions too: its ByteSize takes "1MB", and JSON only knows a text.
+        if callable(function) and not isinstance(function, _Matches):
             yield function
         hook = node.get("post_init")
         if hook is True or hook == "model_post_init":
@@ -365,10 +370,3 @@ def _compiles(pattern: Any) -> bool:
     except re.error:
         return False
     return True
-
-
-def _of_pydantic(function: Any) -> bool:
-    if isinstance(function, _Matches):
-        return True  # said in full by the JSON Schema beside it
-    owner = function if hasattr(function, "__qualname__") else type(function)
-    return str(getattr(owner, "__module__", "")).split(".")[0] == "pydantic"

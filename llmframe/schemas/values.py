@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -126,8 +127,10 @@ def plain(value: Any) -> Any:
         return plain(value.value)
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return _int(int(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     fields = getattr(kind, "model_fields", None)  # pydantic, without importing it
@@ -141,6 +144,11 @@ def plain(value: Any) -> Any:
         return {name: plain(getattr(value, name)) for name in fields}
     if isinstance(value, date | time | timedelta | Decimal | bytes):
         return value
+    if isinstance(value, Iterable):
+        try:
+            return [plain(item) for item in value]
+        except ValueError as error:  # an iterator that checks as it goes
+            raise Misfit(str(error).partition("\n")[0]) from None
     return _text(value)
 
 
@@ -151,6 +159,8 @@ def _text(value: Any) -> Any:
         return _text(value.value)
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, re.Pattern):
+        return value.pattern
     reveal = getattr(value, "get_secret_value", None)
     if reveal is not None:
         return reveal()
