@@ -233,9 +233,10 @@ def _property_names(schema: Any) -> frozenset[str]:
 
 
 def _validator(schema: Node) -> Any:
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-    from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]
-    from jsonschema.validators import extend  # type: ignore[import-untyped]
+    from jsonschema import Draft202012Validator, validators
+    from jsonschema.exceptions import ValidationError
+
+    extend: Any = validators.extend
 
     def pattern(validator: Any, rule: str, value: Any, schema: Any) -> Iterable[Any]:
         if isinstance(value, str) and not _python_pattern(rule).search(value):

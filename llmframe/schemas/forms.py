@@ -206,7 +206,7 @@ def _loaded(code: str) -> Any:
 
 
 def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+    from jsonschema import Draft202012Validator
 
     if not schema:
         raise SchemaError("the schema {} has no fields. Write {'name': type, …}.")
