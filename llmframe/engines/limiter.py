@@ -29,10 +29,15 @@ Outcome = Literal["ok", "limited", "failed", "other"]
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 60.0
+_LONGEST_OUTAGE: Final = 2.0
+"""Where nothing is answered at all, it is for the run to stop feeding; a longer pause here would
+only keep it from seeing how many have failed."""
 _IDLE: Final = 1.0
 _SICK: Final = 0.5
 """Share of recent failures (moving average over ~10) above which sending pauses. Seven failures
 in a row reach it; a server that fails 3 % of requests practically never does."""
+_MANY: Final = 8
+"""Failures between two pauses, at least: the run counts them to tell an outage."""
 
 _MARGIN: Final = 0.9
 """Of the pace that a server let through. Right at it, every second request would be a little
@@ -114,6 +119,7 @@ class Limiter:
         self._idle = -math.inf  # when the last request in flight ended
         self._refusals = 0  # pauses in a row without a success between
         self._sick = 0.0
+        self._bad = 0  # failures since the last pause
         self._outages = 0
 
     @property
@@ -234,19 +240,21 @@ class Limiter:
         elif self._pace is not None:
             self._pace /= 2
         self._refusals += 1
-        self._pause(
-            now, pause if asked is None else asked + min(1.0, 0.05 * asked) * self._jitter()
-        )
+        self._window = max(1.0, min(self._window, self.in_flight + 1.0) / 2)
+        if asked is not None:
+            pause += min(1.0, 0.05 * asked) * self._jitter()
+        self._pause(now, pause)
 
     def _failed(self, ticket: Ticket, asked: float | None) -> None:
         now = self._clock()
         self._sick = 0.9 * self._sick + 0.1
         if ticket.at <= self._decided:
             return
+        self._bad += 1
         if asked is not None:
             self._pause(now, asked)
-        elif self._sick > _SICK:
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._outages)
+        elif self._sick > _SICK and self._bad >= _MANY:
+            pause = min(_LONGEST_OUTAGE, _FIRST_PAUSE / 2 * 2**self._outages)
             self._outages += 1
             self._pause(now, pause * self._spread())
 
@@ -255,8 +263,7 @@ class Limiter:
         self._decided = now
         self._until = max(self._until, now + seconds)
         self._next = self._paced = self._until
-        self._window = max(1.0, min(self._window, self.in_flight + 1.0) / 2)
-        self._since, self._good = self._until, 0
+        self._since, self._good, self._bad = self._until, 0, 0
 
     def _spread(self) -> float:
         return 0.75 + 0.5 * self._jitter()

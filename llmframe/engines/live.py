@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import threading
+import weakref
 from collections import deque
 from collections.abc import Generator
 from queue import Empty, SimpleQueue
@@ -69,7 +70,13 @@ def stream(source: Source, control: Control, sender: Sender) -> Generator[list[R
     """
     loop = background_loop()
     state = _Stream(loop, source, control, sender)
-    source.on_ready(state.wake)
+    wake = weakref.WeakMethod(state.wake)  # a source may outlive the stream and must not keep it
+
+    def awaken() -> None:
+        if (waking := wake()) is not None:
+            waking()
+
+    source.on_ready(awaken)
     threading.Thread(target=state.ask, name="llmframe-source", daemon=True).start()
     loop.call_soon_threadsafe(state.start)
     try:

@@ -296,9 +296,9 @@ def failure_of(
         message = f"nothing answers there ({about}). base_url ends in /v1 on most servers."
         return failure("invalid_request", message, fatal=True)
     if status < 400:
-        where = headers.get("location", "")
-        host = re.match(r"https?://[^/?#@]+", where)
-        message = f"HTTP {status}: redirected{' to ' + host[0] if host else ''}; set base_url to it"
+        where = re.match(r"(https?://)([^/?#]+@)?([^/?#@]+)", headers.get("location", ""))
+        host = f" to {where[1]}{where[3]}" if where else ""
+        message = f"HTTP {status}: redirected{host}; set base_url to where it leads"
         return failure("invalid_request", message, fatal=True)
     if status == 413:
         return failure("request_too_large")
