@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -323,3 +324,25 @@ def test_a_limit_on_requests_at_once_is_found(limiter: Limiter, clock: Clock) ->
     refusals, seconds = simulate(clock, limiter, passes, 1000, concurrency=64, latency=0.2)
     assert refusals <= 200
     assert seconds <= 3 * 1000 * 0.2 / 8
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_refusals_that_have_nothing_to_do_with_the_pace(
+    limiter: Limiter, clock: Clock, share: float
+) -> None:
+    """A share of all requests gets a 429 and "wait one second": the pace must not collapse."""
+    chance = random.Random(1)
+
+    def passes(now: float) -> dict[str, str] | None:
+        return {"retry-after": "1"} if chance.random() < share else None
+
+    refusals, seconds = simulate(clock, limiter, passes, 400)
+    assert seconds <= 2 * refusals + 30
+
+
+def test_a_limit_that_changes_is_followed(limiter: Limiter, clock: Clock) -> None:
+    simulate(clock, limiter, bucket(clock, 50, 50, True), 500)
+    refusals, seconds = simulate(clock, limiter, bucket(clock, 2, 2, True), 100)
+    assert (refusals <= 45, seconds <= 75) == (True, True)
+    refusals, seconds = simulate(clock, limiter, bucket(clock, 50, 50, True), 1000)
+    assert (refusals <= 40, seconds <= 120) == (True, True)

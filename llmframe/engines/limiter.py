@@ -39,6 +39,12 @@ in a row reach it; a server that fails 3 % of requests practically never does.""
 _MANY: Final = 8
 """Failures between two pauses, at least: the run counts them to tell an outage."""
 
+_SETTLED: Final = 15.0
+_DOUBTS: Final = 3
+_UNPACED: Final = 60.0
+"""A right pace is not refused before it has been raised, which takes `_PROBE` seconds. Where that
+happens more than `_DOUBTS` times, the pace is not what the server objects to: some answer 429 to
+a share of all requests, whatever comes. Then there is none for `_UNPACED` seconds."""
 _MARGIN: Final = 0.9
 """Of the pace that a server let through. Right at it, every second request would be a little
 early and be refused."""
@@ -117,6 +123,8 @@ class Limiter:
         self._since = 0.0  # start of the count of successes
         self._good = 0
         self._idle = -math.inf  # when the last request in flight ended
+        self._early = 0  # refusals of a pace that should have been right
+        self._unpaced = -math.inf  # no pace is learned until then
         self._refusals = 0  # pauses in a row without a success between
         self._sick = 0.0
         self._bad = 0  # failures since the last pause
@@ -233,14 +241,18 @@ class Limiter:
         pause = asked
         if pause is None:
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._refusals) * self._spread()
-        if self._good:
+        if self._good and self._pace is not None:
+            self._early = max(0, self._early + (1 if now - self._paced < _SETTLED else -1))
+        if self._early > _DOUBTS:
+            self._pace, self._early, self._unpaced = None, 0, now + _UNPACED
+        elif self._good and now >= self._unpaced:
             # What the server did let through, over the time that it took *and* the time it
             # asks for: two answers, then "wait one second" means two a second.
             self._pace = _MARGIN * self._good / max(now - self._since + pause, 1e-3)
         elif self._pace is not None:
             self._pace /= 2
-        self._refusals += 1
         self._window = max(1.0, min(self._window, self.in_flight + 1.0) / 2)
+        self._refusals += 1
         if asked is not None:
             pause += min(1.0, 0.05 * asked) * self._jitter()
         self._pause(now, pause)
