@@ -32,8 +32,9 @@ CONTENT_FREE: Final = ("N/A", "", "[MASK]")
 bias for some labels, which contextual calibration takes away."""
 
 _EXAMPLE: Final = '["billing", "bug", "feature"]'
-_QUOTES: Final = " \t\r\n\"'`*“”‘’„«»."
-_LEAD: Final = re.compile(r"\s*\**label\**\s*:", re.IGNORECASE)
+# Blanks, straight and typographic quotes, bold and code marks, the full stop.
+_AROUND: Final = " \t\r\n\"'`*.\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
+_LEAD: Final = re.compile(r"\s*\**(label|category)\**\s*:", re.IGNORECASE)
 _GAP: Final = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
 # Below this a label is as good as impossible; further down the logarithm is rounding noise,
 # which calibration would subtract and turn into a confident answer.
@@ -67,7 +68,8 @@ class Labels:
         """Position of the label that `text` means, or None.
 
         Case, blanks around, ``_`` or ``-`` for a blank, quotes, bold, a full stop and a leading
-        ``Label:`` make no difference. Anything else does: a near miss is no answer.
+        ``Label:`` or ``Category:`` make no difference. Anything else does: a near miss is no
+        answer.
 
         Examples:
             >>> labels(["Spam", "Ham"]).match(" **ham**. ")
@@ -83,7 +85,9 @@ class Labels:
             found = self._normal.get(_normal(text[lead.end() :])) if lead else None
         return found
 
-    def form(self, *, name: str = "label", multi: bool = False, explain: bool = False) -> forms.Form:
+    def form(
+        self, *, name: str = "label", multi: bool = False, explain: bool = False
+    ) -> forms.Form:
         """The schema under which an engine that cannot score writes a label.
 
         Args:
@@ -149,6 +153,118 @@ def labels(spec: Any) -> Labels:
                 f"quotes, '_', '-' and a full stop make no difference). Rename or drop one."
             )
     return Labels(values, texts, descriptions, _kind(values))
+
+
+def instructions(
+    labels: Labels,
+    *,
+    multi: bool = False,
+    explain: bool = False,
+    system: str | None = None,
+    listed: bool = True,
+) -> tuple[str, str, str]:
+    """The built-in prompt of `classify`.
+
+    Args:
+        labels: The labels.
+        multi: Any number of them may fit.
+        explain: A reason is asked for.
+        system: The user's own system text; it goes first.
+        listed: Name the labels. A small model whose labels are scored is better off without:
+            it repeats what it has just read instead of judging the text. (SmolLM2-135M, five
+            intents of banking77, 160 rows, contextual calibration: 0.78 correct without the
+            list, 0.43 with it.) Has no effect where a list is needed: `multi`, `explain`.
+
+    Returns:
+        System text; the text before the row's own; the text after it. All are part of the key.
+
+    Examples:
+        >>> system, before, after = instructions(labels(["bug", "feature"]))
+        >>> print(system)
+        Classify the text into one of these categories:
+        - bug
+        - feature
+        <BLANKLINE>
+        Answer with the exact name of the category that fits best.
+        >>> before, after
+        ('Text: ', '')
+    """
+    parts = [system] if system else []
+    if not (listed or multi or explain):
+        parts.append("Classify the text.")
+        return "\n\n".join(parts), "Text: ", ""
+    task = "Say which of these categories fit" if multi else "Classify the text into one of these"
+    parts.append(
+        "\n".join(
+            [f"{task} the text:" if multi else f"{task} categories:"]
+            + [
+                f"- {text}: {described}" if described else f"- {text}"
+                for text, described in zip(labels.texts, labels.descriptions, strict=True)
+            ]
+        )
+    )
+    answer = (
+        "Answer with the exact names of all that fit; none may."
+        if multi
+        else "Answer with the exact name of the category that fits best."
+    )
+    if explain:
+        answer = f"Give the reason in one short sentence first. {answer}"
+    parts.append(answer)
+    return "\n\n".join(parts), "Text: ", ""
+
+
+def probabilities(
+    scores: Sequence[Sequence[float]],
+    content_free: Sequence[Sequence[float]] | None,
+    method: Method,
+) -> npt.NDArray[np.float64]:
+    """Probability of each label, from the raw scores of an engine.
+
+    Args:
+        scores: Natural-log probabilities, n rows of k labels; a constant that a row's labels
+            share makes no difference.
+        content_free: The same for inputs that say nothing, any number of rows of k; only
+            ``"contextual"`` reads them.
+        method: ``"none"``: what the model says. ``"contextual"``: divided by what it says to
+            inputs without content (Zhao et al. 2021, Calibrate Before Use). ``"batch"``: divided
+            by the geometric mean over all rows (Zhou et al. 2024, Batch Calibration), which
+            assumes about as many rows of each label and makes a row's label depend on the
+            others. (Geometric, not arithmetic: banking77 as above, 0.90 against 0.67 correct.)
+            A single row says nothing about the bias and stays as it is.
+
+    Returns:
+        Array of shape (n, k), each row summing to 1.
+
+    Raises:
+        ValueError: ``"contextual"`` without `content_free`.
+
+    Examples:
+        >>> raw = [[-0.1, -2.4], [-0.7, -0.7]]
+        >>> probabilities(raw, [[-0.3, -1.4]], "contextual").argmax(axis=1)
+        array([0, 1])
+    """
+    logs = _log_shares(scores)
+    if method == "contextual":
+        if content_free is None or not len(content_free):
+            raise ValueError('method="contextual" takes the scores of content-free inputs.')
+        logs = logs - np.log(np.exp(_log_shares(content_free)).mean(axis=0))
+    elif method == "batch" and len(logs) > 1:
+        logs = logs - logs.mean(axis=0)
+    return np.exp(_normalised(logs))
+
+
+def _log_shares(scores: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
+    array = np.atleast_2d(np.asarray(scores, dtype=np.float64))
+    # Bounded on both sides of the sum: a label at minus infinity in every row would else take
+    # all the probability once its bias is divided out.
+    top = array.max(axis=1, keepdims=True, initial=-np.inf)
+    array = np.maximum(array - np.where(np.isfinite(top), top, 0.0), _FLOOR)
+    return _normalised(array)
+
+
+def _normalised(logs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
 def _listed(spec: Any) -> tuple[tuple[Any, ...], tuple[str | None, ...]]:
@@ -218,5 +334,5 @@ def _kind(values: Sequence[Any]) -> Kind:
 
 def _normal(text: str) -> str:
     # A label made of nothing but such signs ("*", "**") is left as it is.
-    bare = text.strip(_QUOTES) or text.strip()
+    bare = text.strip(_AROUND) or text.strip()
     return _GAP.sub(" ", " ".join(bare.split())).casefold()

@@ -26,9 +26,10 @@ from llmframe.results import Failure, Usage
 
 __all__ = ["Cancelled", "Completion", "Config", "LlamaServer", "Refused", "drop", "get", "require"]
 
-LEAD: Final = "Label:"
+LEAD: Final = "Category:"
 """How the reply starts where labels are scored. Without it a small model is about to start a
-sentence, and the probabilities of the labels say little."""
+sentence, and the probabilities of the labels say little. ("Label:" finds fewer: 0.73 of 160
+bank questions against 0.78, 0.55 of 40 text messages against 0.68.)"""
 
 # An abort is heard between two of these; a whole prompt at once would keep a core busy for
 # half a minute after it.
