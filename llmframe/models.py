@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
@@ -187,7 +188,7 @@ def _from_hub(text: str) -> Path:
     name, _, quantisation = text.partition(":")
     quantisation = quantisation or "Q4_K_M"
     try:
-        import huggingface_hub
+        hub: Any = importlib.import_module("huggingface_hub")
     except ImportError:
         raise ModelError(
             f"{text!r} is a hub id, and huggingface_hub is not installed. Run: pip install "
@@ -197,7 +198,7 @@ def _from_hub(text: str) -> Path:
     # snapshot that is complete in the cache is used without the network.
     patterns = [f"*{word}*.gguf" for word in {quantisation.upper(), quantisation.lower()}]
     try:
-        folder = huggingface_hub.snapshot_download(name, allow_patterns=patterns)
+        folder = hub.snapshot_download(name, allow_patterns=patterns)
     except Exception as error:
         raise ModelError(
             f"the hub did not give {text!r}: {type(error).__name__}. Check the name and the "

@@ -7,9 +7,11 @@ under a grammar of the schema, which leaves a small model no room for code fence
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +36,10 @@ on to the end of its window, minutes long."""
 
 _POLL: Final = 0.2
 """Seconds between two looks at `Control.mode`, which has no way to call."""
+
+
+_PATIENCE: Final = 3.0
+"""Seconds that the interpreter, when it ends, waits for a reply to be broken off."""
 
 
 class Local:
@@ -156,16 +162,26 @@ class _Crew:
         self._model = engine.model
         self._events = events
         self._dismissed = threading.Event()
-        self._size = engine.slots
         # Daemons: one that hangs inside the library must not keep the interpreter alive.
-        for _ in range(self._size):
-            threading.Thread(target=self._work, name="llmframe-local", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._work, name="llmframe-local", daemon=True)
+            for _ in range(engine.slots)
+        ]
+        _crews.add(self)
+        for thread in self._threads:
+            thread.start()
 
     def dismiss(self) -> None:
         """Stop at the next token; nobody waits for it."""
         self._dismissed.set()
-        for _ in range(self._size):
+        for _ in self._threads:
             self.todo.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the threads to end."""
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _work(self) -> None:
         try:
@@ -240,6 +256,22 @@ class _Crew:
         return Result(
             request.key, text=completion.text, finish=completion.finish, usage=completion.usage
         )
+
+
+_crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
+
+
+def _leave() -> None:
+    # A thread that comes back from the library while the interpreter goes down takes the whole
+    # process with it ("exception not rethrown"), after all work was done.
+    crews = list(_crews)
+    for crew in crews:
+        crew.dismiss()
+    for crew in crews:
+        crew.join(_PATIENCE)
+
+
+atexit.register(_leave)
 
 
 def _extra(request: Request) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
