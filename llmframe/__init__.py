@@ -1,0 +1,76 @@
+"""A pandas accessor that lets a language model fill in columns.
+
+``df.llm.map(prompt, schema=…)``, ``df.llm.classify(…)``, ``df.llm.extract(…)`` and
+``df.llm.filter(…)`` run on the embedded model, a server, or a provider's API: the same call.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from llmframe import accessor, options, testing
+from llmframe.errors import (
+    BudgetError,
+    EngineError,
+    LLMFrameError,
+    ModelError,
+    PromptError,
+    RowsFailed,
+    RowsFailedWarning,
+    RowsSkippedWarning,
+    SchemaError,
+    StoreError,
+)
+from llmframe.functions import classify, extract, filter, map
+from llmframe.jobs import Job, job, jobs, purge
+from llmframe.options import get_options, set_options
+
+if TYPE_CHECKING:
+    from llmframe.engines.local import Local
+    from llmframe.engines.openai import OpenAI
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BudgetError",
+    "EngineError",
+    "Job",
+    "LLMFrameError",
+    "Local",
+    "ModelError",
+    "OpenAI",
+    "PromptError",
+    "RowsFailed",
+    "RowsFailedWarning",
+    "RowsSkippedWarning",
+    "SchemaError",
+    "StoreError",
+    "classify",
+    "extract",
+    "filter",
+    "get_options",
+    "job",
+    "jobs",
+    "map",
+    "options",
+    "purge",
+    "set_options",
+    "testing",
+]
+
+# The engines load SDKs; they are imported when first named.
+_LATER: Final = {"Local": "llmframe.engines.local", "OpenAI": "llmframe.engines.openai"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'llmframe' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
+accessor.register()

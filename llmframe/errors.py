@@ -16,7 +16,10 @@ A failed *row* is never an exception: it is a `llmframe.results.Failure` in the 
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Final
 
 __all__ = [
     "BudgetError",
@@ -29,6 +32,7 @@ __all__ = [
     "RowsSkippedWarning",
     "SchemaError",
     "StoreError",
+    "warn_user",
 ]
 
 
@@ -118,3 +122,14 @@ class RowsFailedWarning(UserWarning):
 
 class RowsSkippedWarning(UserWarning):
     """Some rows were skipped although another cell that the prompt uses has a value."""
+
+
+_PACKAGE: Final = str(Path(__file__).parent)
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level - 1)

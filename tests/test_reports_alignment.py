@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,9 @@ def test_u074_the_accessor_sees_the_frame_as_it_is_now() -> None:
     engine = Scripted(echo)
     _ = df.llm  # pandas 2 caches the accessor on the frame
 
-    df.drop(index=0, inplace=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas 3.1 announces the end of inplace=
+        df.drop(index=0, inplace=True)
     df["t"] = ["B", "C"]
     out = df.llm.map("{t}", model=engine)
 

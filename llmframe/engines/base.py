@@ -91,7 +91,7 @@ class Engine(Protocol):
     limits: Limits
 
     def identity(self) -> Mapping[str, str]:
-        """All that this engine adds to a key: base_url, endpoint, weights, chat template …"""
+        """All that this engine adds to a key: base_url, endpoint, weights, chat template."""
 
     def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
         """Answer what `source` gives until it is closed; called from one thread."""

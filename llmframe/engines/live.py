@@ -298,6 +298,9 @@ class _Stream:
 
     def _put(self, result: Result) -> None:
         self._results.append(result)
+        if result.failure is not None and result.failure.fatal:
+            # Every further request would fail alike, and the run takes a moment to say so.
+            self._stop(abort=False)
         if len(self._results) >= _HANDFUL:
             self._hand_over()
         elif self._gathering is None:

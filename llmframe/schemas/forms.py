@@ -25,6 +25,7 @@ from llmframe.errors import SchemaError
 from llmframe.results import Failure
 from llmframe.schemas.canonical import canonical, normal
 from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
+from llmframe.schemas.flat import Flat
 from llmframe.schemas.nodes import Node
 from llmframe.schemas.python_types import UNNAMED, describe, has_fields, is_type
 from llmframe.schemas.values import Checked, Field, fields_of
@@ -51,7 +52,17 @@ class Form:
         exact: Whether a reply's numbers must be decoded with all their digits (Decimal).
     """
 
-    __slots__ = ("_check", "_known", "bare", "code", "exact", "fields", "normal", "schema")
+    __slots__ = (
+        "_check",
+        "_known",
+        "_nested",
+        "bare",
+        "code",
+        "exact",
+        "fields",
+        "normal",
+        "schema",
+    )
 
     def __init__(
         self,
@@ -69,6 +80,7 @@ class Form:
         self.normal = None if schema is None else normal(schema)
         self.exact = '"format":"decimal"' in (self.normal or "")
         self._check = check
+        self._nested: Form | None = None
         self._known = frozenset(() if schema is None else schema["properties"])
 
     def __repr__(self) -> str:
@@ -102,8 +114,32 @@ class Form:
         found = ", ".join(repr(str(key)[:40]) for key in list(value)[:8])
         return f"none of the keys {keys} in the reply" + (f", only {found}" if found else "")
 
+    def flat(self) -> Form:
+        """The same question, its nested models as dotted columns.
+
+        Examples:
+            >>> from dataclasses import make_dataclass
+            >>> place = make_dataclass("Place", [("city", str), ("zip", str)])
+            >>> [field.name for field in form({"at": place, "n": int}).flat().fields]
+            ['at.city', 'at.zip', 'n']
+        """
+        if self.schema is None or self.bare or self._check is None:
+            return self
+        leaves, check = Flat(self.fields, self.schema.get("$defs", {})), self._check
+        made = Form(
+            leaves.fields,
+            self.schema,
+            lambda value: leaves(check(value)),
+            bare=False,
+            code=self.code,
+        )
+        made._nested = self
+        return made
+
     def stored(self) -> dict[str, Any]:
         """The form as JSON, for `form_from` in another process."""
+        if self._nested is not None:
+            return {**self._nested.stored(), "flat": True}
         return {
             "schema": self.schema,
             "names": [field.name for field in self.fields],
@@ -168,6 +204,8 @@ def form_from(stored: Mapping[str, Any]) -> Form:
     Returns:
         A form with the same columns, schema and key.
     """
+    if stored.get("flat"):
+        return form_from({**stored, "flat": False}).flat()
     full = stored["schema"]
     if full is None:
         return Form((Field(stored["names"][0], "str"),), None, None, bare=True)

@@ -121,11 +121,12 @@ class FakeEngine:
     @property
     def store(self) -> Journal:
         """The journal of this engine's replies: in memory, one an engine, made when first used."""
-        if self._store is None:
-            from llmframe.journal import Journal
+        from llmframe.journal import Journal
 
-            self._store = Journal.memory()
-        return self._store
+        with self._lock:
+            if self._store is None:
+                self._store = Journal.memory()
+            return self._store
 
     def identity(self) -> Mapping[str, str]:
         """Provider, model and seed."""

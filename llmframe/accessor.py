@@ -1,0 +1,312 @@
+"""``df.llm`` and ``series.llm``: sugar over submit → wait → join."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import pandas as pd
+
+from llmframe import joins
+from llmframe.errors import StoreError, warn_user
+from llmframe.jobs import Prepared, job, plan, submit
+from llmframe.outcomes import Outcome
+from llmframe.reports import Trace
+from llmframe.verbs import (
+    Asked,
+    prepare_classify,
+    prepare_extract,
+    prepare_filter,
+    prepare_map,
+)
+
+__all__ = ["ITSELF", "FrameAccessor", "SeriesAccessor", "register", "result", "spelled_out"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Columns = pd.Series | pd.DataFrame
+"""What a verb on a Series gives: one column is a Series, several are a DataFrame."""
+
+ITSELF = "{}"
+"""The `source` that stands for a Series' own values."""
+
+
+def result(prepared: Prepared) -> Any:
+    """Run a call to its end, and join."""
+    return submit(prepared).result()
+
+
+async def _aresult(prepared: Prepared) -> Any:
+    # Rendering a large frame takes seconds that the caller's loop should not lose.
+    return await (await asyncio.to_thread(submit, prepared))
+
+
+def spelled_out(function: Callable[..., Any], drop: int, self: bool) -> inspect.Signature:
+    """The signature with the common keywords spelled out, for `help` and completion."""
+    given = list(inspect.signature(function).parameters.values())[drop:]
+    own = [p for p in given if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    common = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+        )
+        for field in fields(Asked)
+    ]
+    first = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)] if self else []
+    return inspect.Signature([*first, *own, *common])
+
+
+class _Holder:
+    """Something that holds the data a verb works on."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+
+def _on_frame(
+    prepare: Callable[Concatenate[Any, P], Prepared],
+    finish: Callable[[Prepared], R],
+) -> Callable[Concatenate[_Holder, P], R]:
+    def verb(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
+        return finish(prepare(self._data, *args, **keywords))
+
+    return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 1))
+
+
+def _on_series(
+    prepare: Callable[Concatenate[Any, Any, P], Prepared], finish: Callable[[Prepared], R]
+) -> Callable[Concatenate[_Holder, P], R]:
+    """The same without `source`: it is the Series itself."""
+
+    def verb(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
+        return finish(prepare(self._data, ITSELF, *args, **keywords))
+
+    return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 2))
+
+
+def _named(verb: Any, prepare: Callable[..., Any], drop: int) -> Any:
+    verb.__name__ = verb.__qualname__ = prepare.__name__.removeprefix("prepare_")
+    verb.__doc__ = prepare.__doc__
+    verb.__signature__ = spelled_out(prepare, drop, self=True)
+    return verb
+
+
+def _frame(prepared: Prepared) -> pd.DataFrame:
+    out: pd.DataFrame = result(prepared)
+    return out
+
+
+def _columns(prepared: Prepared) -> Columns:
+    out: Columns = result(prepared)
+    return out
+
+
+def _aframe(prepared: Prepared) -> Coroutine[Any, Any, pd.DataFrame]:
+    return _aresult(prepared)
+
+
+def _acolumns(prepared: Prepared) -> Coroutine[Any, Any, Columns]:
+    return _aresult(prepared)
+
+
+class FramePlans(_Holder):
+    """``df.llm.plan``: what a verb would send and cost; called directly it means `map`."""
+
+    map = _on_frame(prepare_map, plan)
+    classify = _on_frame(prepare_classify, plan)
+    extract = _on_frame(prepare_extract, plan)
+    filter = _on_frame(prepare_filter, plan)
+    __call__ = map
+
+
+class FrameSubmits(_Holder):
+    """``df.llm.submit``: start a verb, get a `Job` at once; called directly it means `map`."""
+
+    map = _on_frame(prepare_map, submit)
+    classify = _on_frame(prepare_classify, submit)
+    extract = _on_frame(prepare_extract, submit)
+    filter = _on_frame(prepare_filter, submit)
+    __call__ = map
+
+
+class SeriesPlans(_Holder):
+    """``series.llm.plan``."""
+
+    map = _on_frame(prepare_map, plan)
+    classify = _on_series(prepare_classify, plan)
+    extract = _on_series(prepare_extract, plan)
+    filter = _on_frame(prepare_filter, plan)
+    __call__ = map
+
+
+class SeriesSubmits(_Holder):
+    """``series.llm.submit``."""
+
+    map = _on_frame(prepare_map, submit)
+    classify = _on_series(prepare_classify, submit)
+    extract = _on_series(prepare_extract, submit)
+    filter = _on_frame(prepare_filter, submit)
+    __call__ = map
+
+
+class _Looks(_Holder):
+    """How the cells of a frame that llmframe wrote came to be.
+
+    Keys are computed again from the frame at hand, so a filtered, sorted or reset frame shows
+    its own rows.
+    """
+
+    def _jobs(self, column: Any) -> dict[str, Any]:
+        """Job id → first column it wrote."""
+        written = joins.written(self._data)
+        if not written:
+            raise StoreError(
+                "this frame has no column that llmframe wrote (its attrs name none). Use "
+                "lf.job(id).join(df); lf.jobs() lists the jobs."
+            )
+        if column is not None:
+            if column not in written:
+                listed = ", ".join(map(repr, written))
+                raise StoreError(f"llmframe did not write column {column!r}; it wrote {listed}.")
+            return {written[column]: column}
+        found: dict[str, Any] = {}
+        for name, id in written.items():
+            found.setdefault(id, name)
+        return found
+
+    def _outcome(self, id: str) -> Outcome:
+        return job(id).on(self._data)
+
+    def failures(self, column: Any = None) -> pd.DataFrame:
+        """The rows that failed, and why.
+
+        Args:
+            column: Of which output column; None: of all.
+
+        Returns:
+            DataFrame on the frame's own index with columns ``position, kind, message, raw,
+            attempts, request_id``; one line a failed row. Where several jobs wrote columns, a
+            first column ``column`` says whose failure it is.
+        """
+        ids = self._jobs(column)
+        tables = {
+            name: joins.failures(self._data.index, self._outcome(id).lost_rows())
+            for id, name in ids.items()
+        }
+        if len(tables) == 1:
+            return next(iter(tables.values()))
+        for name, table in tables.items():
+            table.insert(0, "column", [name] * len(table))
+        return pd.concat(list(tables.values()))
+
+    def status(self, column: Any = None) -> pd.Series:
+        """State of each row: ok, cached, skipped, failed, pending or in_doubt.
+
+        Args:
+            column: Of which output column; None: of the one written last.
+
+        Returns:
+            Categorical Series on the frame's own index.
+        """
+        id = list(self._jobs(column))[-1]
+        return joins.status(self._data.index, self._outcome(id).row_status())
+
+    def trace(self, label: Any = None, *, column: Any = None, position: int | None = None) -> Trace:
+        """How one cell came to be: prompt, raw replies, usage, attempts.
+
+        Args:
+            label: The row's index label.
+            column: Of which output column; None: of the one written last.
+            position: The row's place, where labels repeat.
+
+        Raises:
+            KeyError: No row has that label.
+            ValueError: Several rows have it; `position` tells them apart.
+        """
+        id = list(self._jobs(column))[-1]
+        return job(id).trace_on(self._data, label, position)
+
+
+class FrameAccessor(_Looks):
+    """``df.llm``: a model fills in columns of this frame. Holds nothing but the frame."""
+
+    map = _on_frame(prepare_map, _frame)
+    classify = _on_frame(prepare_classify, _frame)
+    extract = _on_frame(prepare_extract, _frame)
+    filter = _on_frame(prepare_filter, _frame)
+    amap = _on_frame(prepare_map, _aframe)
+    aclassify = _on_frame(prepare_classify, _aframe)
+    aextract = _on_frame(prepare_extract, _aframe)
+    afilter = _on_frame(prepare_filter, _aframe)
+
+    @property
+    def plan(self) -> FramePlans:
+        """What a verb would send and cost; nothing is sent."""
+        return FramePlans(self._data)
+
+    @property
+    def submit(self) -> FrameSubmits:
+        """Start a verb in the background; gives a `Job`."""
+        return FrameSubmits(self._data)
+
+
+class SeriesAccessor(_Looks):
+    """``series.llm``: the same on one column, without `source`; ``{}`` is the value."""
+
+    map = _on_frame(prepare_map, _columns)
+    classify = _on_series(prepare_classify, _columns)
+    extract = _on_series(prepare_extract, _columns)
+    filter = _on_frame(prepare_filter, _columns)
+    amap = _on_frame(prepare_map, _acolumns)
+    aclassify = _on_series(prepare_classify, _acolumns)
+    aextract = _on_series(prepare_extract, _acolumns)
+    afilter = _on_frame(prepare_filter, _acolumns)
+
+    @property
+    def plan(self) -> SeriesPlans:
+        """What a verb would send and cost; nothing is sent."""
+        return SeriesPlans(self._data)
+
+    @property
+    def submit(self) -> SeriesSubmits:
+        """Start a verb in the background; gives a `Job`."""
+        return SeriesSubmits(self._data)
+
+
+class _Fresh:
+    """Makes an accessor at each access.
+
+    pandas 2 keeps the first one on the frame, which then holds itself alive in a cycle.
+    """
+
+    def __init__(self, accessor: type[_Holder]) -> None:
+        self._accessor = accessor
+
+    def __get__(self, data: Any, owner: type) -> Any:
+        return self._accessor if data is None else self._accessor(data)
+
+
+def register(name: str = "llm") -> None:
+    """Give DataFrame and Series the accessor `name`.
+
+    Args:
+        name: Another one where ``llm`` is taken.
+    """
+    for cls, accessor in ((pd.DataFrame, FrameAccessor), (pd.Series, SeriesAccessor)):
+        taken = cls.__dict__.get(name)
+        ours = type(taken).__module__ == __name__
+        if taken is not None and not ours:
+            owner = getattr(taken, "_accessor", taken)
+            other = getattr(owner, "__module__", "another package")
+            named = f"{other}.{getattr(owner, '__qualname__', type(owner).__name__)}"
+            warn_user(
+                f"{cls.__name__}.{name} was {named} and is llmframe's now. To keep both, call "
+                f"llmframe.accessor.register('lf') and import {other} last, or use the functions: "
+                f"lf.map(df, …)."
+            )
+        setattr(cls, name, _Fresh(accessor))
+        cast(Any, cls)._accessors.add(name)  # pandas' own list: it makes `dir(df)` show the name

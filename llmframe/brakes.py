@@ -1,0 +1,197 @@
+"""What stops a job: the canary, the breakers, the budget. Pure decisions; `runs` acts on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from llmframe.costs import Price
+from llmframe.requests import Request
+from llmframe.results import Failure, Usage
+
+__all__ = ["OUTAGE", "PATIENCE", "Budget", "Outage", "Quality", "Refusals", "estimate_tokens"]
+
+OUTAGE: Final = frozenset({"timeout", "connection", "provider_error", "engine_lost"})
+"""Failure kinds that say something about the server and nothing about the row."""
+
+PATIENCE: Final = 600.0
+"""Seconds that a server which answers with errors only is waited for."""
+
+_UNREACHABLE: Final = 25.0
+"""The same for one that cannot be reached at all: it is down, not busy."""
+
+_NEVER_REACHED: Final = 6.0
+"""The same where it was never reached in this job: most likely the address is wrong."""
+
+
+class Outage:
+    """Opens when the last results were all timeouts, lost connections or server errors.
+
+    While it is open one row at a time is tried, 1, 2, 4 … 60 s apart; after `patience` the job
+    ends. Any answer closes it.
+
+    Args:
+        width: Results in a row that open it: ``max(32, concurrency)``.
+        patience: Seconds to wait for a server that answers with errors; None: 600.
+    """
+
+    def __init__(self, width: int, patience: float | None = None) -> None:
+        self._width = max(32, width)
+        self._patience = PATIENCE if patience is None else patience
+        self._row = 0
+        self._since: float | None = None
+        self._kinds: Counter[str] = Counter()
+        self._probes = 0
+        self._reached = False
+        self.last: Failure | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether feeding is stopped."""
+        return self._row >= self._width
+
+    @property
+    def streak(self) -> bool:
+        """Whether the last result was such a failure."""
+        return self._row > 0
+
+    def answered(self) -> None:
+        """Any reply that came from the model, good or bad."""
+        self._row = self._probes = 0
+        self._since = None
+        self._reached = True
+        self._kinds.clear()
+
+    def failed(self, failure: Failure, now: float) -> None:
+        """One more failure of a kind in `OUTAGE`."""
+        if failure.status is not None:
+            self._reached = True
+        self._row += 1
+        self._kinds[failure.kind] += 1
+        self.last = failure
+        if self._since is None:
+            self._since = now
+
+    def pause(self) -> float:
+        """Seconds until the next single row is tried."""
+        self._probes += 1
+        return float(min(60, 2 ** (self._probes - 1)))
+
+    def over(self, now: float) -> bool:
+        """Whether patience has run out."""
+        if self._since is None:
+            return False
+        if set(self._kinds) <= {"connection", "engine_lost"}:
+            wait = min(self._patience, _UNREACHABLE if self._reached else _NEVER_REACHED)
+        else:
+            wait = self._patience
+        return now - self._since > wait
+
+
+class Quality:
+    """Trips when, after 100 answers, more than 90 % are invalid, truncated or refused."""
+
+    _BAD: Final = frozenset({"invalid_output", "empty_output", "truncated", "refused"})
+    _AFTER: Final = 100
+    _REMEDY: Final = {
+        "invalid_output": "the schema is not being applied: try another model or a simpler schema",
+        "empty_output": "the model says nothing: raise max_tokens or try another model",
+        "truncated": "raise max_tokens",
+        "refused": "the model will not do this: reword the prompt or try another model",
+    }
+
+    def __init__(self) -> None:
+        self._answers = 0
+        self._bad: Counter[str] = Counter()
+
+    def answer(self, failure: Failure | None) -> None:
+        """Count one answer of the model."""
+        self._answers += 1
+        if failure is not None and failure.kind in self._BAD:
+            self._bad[failure.kind] += 1
+
+    def verdict(self) -> str | None:
+        """What is wrong and one remedy, or None."""
+        bad = self._bad.total()
+        if self._answers < self._AFTER or bad <= 0.9 * self._answers:
+            return None
+        kind, count = self._bad.most_common(1)[0]
+        return (
+            f"{bad} of the first {self._answers} answers are no use ({count} {kind}); "
+            f'{self._REMEDY[kind]}. errors="coerce" would go on all the same'
+        )
+
+
+class Refusals:
+    """Decides, on the canary's 400, whether the job or only the row is at fault.
+
+    A refused parameter, model or schema is named by the provider and ends the job. A refusal
+    that names nothing may be the row's own: one other row is tried, and the same words or the
+    same code twice end the job.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Failure | None = None
+
+    def ends(self, failure: Failure) -> bool:
+        """Whether this refusal ends the job; else it is remembered for the next one."""
+        if failure.kind != "invalid_request":
+            return False
+        if failure.param is not None:
+            return True
+        before, self._seen = self._seen, failure
+        if before is None:
+            return False
+        return before.code == failure.code if failure.code else before.message == failure.message
+
+
+@dataclass(slots=True)
+class Budget:
+    """Spent plus reserved never passes the limit.
+
+    Attributes:
+        price: Of the model; None: unknown (then there can be no limit).
+        limit: US$; None: no limit.
+        spent: US$ so far, over all runs of the same call.
+        reserved: US$ that the requests in flight may cost.
+    """
+
+    price: Price | None
+    limit: float | None = None
+    spent: float = 0.0
+    reserved: float = 0.0
+
+    def worst(self, request: Request) -> float:
+        """What a request may cost: its input, and its token limit in full, at list price."""
+        if self.price is None or self.limit is None:
+            return 0.0
+        limit = request.sampling.max_tokens
+        tokens = sum(estimate_tokens(str(message["content"])) for message in request.messages)
+        return self.price.cost(Usage(tokens, _UNBOUNDED if limit is None else limit))
+
+    def fits(self, cost: float) -> bool:
+        """Whether a request of that cost may be sent now."""
+        return self.limit is None or self.spent + self.reserved + cost <= self.limit + 1e-12
+
+    def reserve(self, cost: float) -> None:
+        """A request is on its way."""
+        self.reserved += cost
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """A request came back and cost that much."""
+        self.reserved = max(0.0, self.reserved - reserved)
+        self.spent += cost
+
+
+_UNBOUNDED: Final = 4096
+"""Output tokens reserved for a reply without a token limit."""
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has: four bytes of UTF-8 each, and a few for its frame.
+
+    A real tokeniser would download its vocabulary; the estimate only has to be on the safe side.
+    """
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return size // 4 + 4

@@ -1,0 +1,338 @@
+"""Feeding an engine: requests are made, claimed and put in front of it before it asks.
+
+The feeder runs ahead in a thread of its own, so no worker of an engine ever waits for a row to
+be rendered or for the disk. Retries and repairs go in front of new rows.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from llmframe.brakes import Budget, Outage
+from llmframe.calls import Work
+from llmframe.engines.base import Mode
+from llmframe.errors import BudgetError, LLMFrameError
+from llmframe.journal import Entry, Journal
+from llmframe.requests import Request
+
+__all__ = ["Control", "Feed", "Flight"]
+
+_AHEAD: Final = 256
+_FOREIGN: Final = 0.3
+"""Seconds between two looks at a row that another process is asking."""
+
+
+@dataclass(slots=True)
+class Control:
+    """See `llmframe.engines.base.Control`."""
+
+    limit: int
+    mode: Mode = "run"
+
+
+@dataclass(slots=True)
+class Flight:
+    """A request from its making to its last reply.
+
+    Attributes:
+        place: Of the request in its `Work`.
+        request: As it goes out next.
+        tries: Spent on timeouts, lost connections and server errors.
+        waits: Pauses that spent no try.
+        repairs: Times the error was told.
+        longer: A larger token limit was tried.
+        asked: What the last repair told.
+        reserved: US$ held back for it.
+        taken: The engine has it.
+        claimed: Its key is this run's to send; a stored reply ends the claim.
+    """
+
+    place: int
+    request: Request
+    tries: int = 0
+    waits: int = 0
+    repairs: int = 0
+    longer: bool = False
+    asked: str | None = None
+    reserved: float = 0.0
+    taken: bool = False
+    claimed: bool = False
+
+
+class Feed:
+    """The `Source` of a run.
+
+    Args:
+        work: The rows.
+        journal: Where keys are claimed.
+        control: Shared with the engine.
+        budget: Reserves what each request may cost.
+        outage: While it is open one row at a time is fed.
+        job: Id for the claims.
+        keep_prompts: Store the rendered prompts with the claims.
+        stored: Settles a place from replies that came meanwhile; False: ask all the same.
+        ended: Called with what ends the job from this side; None: the outage lasts too long.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        journal: Journal,
+        control: Control,
+        budget: Budget,
+        outage: Outage,
+        *,
+        job: str,
+        keep_prompts: bool,
+        stored: Callable[[int, list[Entry]], bool],
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        self.cond = threading.Condition()
+        self.todo: deque[int] = deque()
+        self.flights: dict[bytes, Flight] = {}
+        self.known: dict[int, int] = {}  # stored replies of a place that this run has seen
+        self.open = 0
+        self.in_flight = 0
+        self.canary: int | None = None
+        self.probe_at = 0.0
+        self.longest = 0.0
+        self.heard = time.monotonic()
+        self.closing = False
+        self._work = work
+        self._journal = journal
+        self._control = control
+        self._budget = budget
+        self._outage = outage
+        self._job = job
+        self._keep_prompts = keep_prompts
+        self._stored = stored
+        self._ended = ended
+        self._again: deque[Flight] = deque()
+        self._delayed: list[tuple[float, int, Flight]] = []
+        self._ready: deque[Request] = deque()
+        self._foreign: dict[int, float] = {}
+        self._wake_engine: Callable[[], None] = lambda: None
+        self._thread: threading.Thread | None = None
+        self._sequence = 0
+        self._head = 0
+
+    # -- Source ------------------------------------------------------------------------------
+
+    def take(self, n: int) -> list[Request] | None:
+        """See `llmframe.engines.base.Source`."""
+        with self.cond:
+            if self._control.mode != "run":
+                return None
+            count = min(n, len(self._ready))
+            if not count:
+                return None if self.closing or not self.open else []
+            taken = [self._ready.popleft() for _ in range(count)]
+            for request in taken:
+                self.flights[request.key].taken = True
+            self.in_flight += count
+            if len(self._ready) < self._control.limit:
+                self.cond.notify_all()
+            return taken
+
+    def on_ready(self, wake: Callable[[], None]) -> None:
+        """See `llmframe.engines.base.Source`."""
+        self._wake_engine = wake
+
+    def wake(self) -> None:
+        """Tell the engine to look again."""
+        self._wake_engine()
+
+    # -- from the run ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to feed."""
+        call = self._work.call
+        self._head = self._journal.head(
+            orjson.dumps(
+                {"messages": self._work.prompt.shared, "schema": call.form.schema}
+            ).decode()
+        )
+        self._thread = threading.Thread(
+            target=self._feed, name=f"llmframe-feed-{self._job}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Feed nothing more, and give back the claims of what never went out."""
+        with self.cond:
+            self.closing = True
+            if self._control.mode == "run":
+                self._control.mode = "drain"
+            self.cond.notify_all()
+        if self._thread is not None:
+            self._thread.join(5)
+        self._journal.release([key for key, flight in self.flights.items() if not flight.taken])
+
+    def again(self, flight: Flight, seconds: float) -> None:
+        """Ask once more, after a pause. Holds the lock."""
+        if seconds <= 0:
+            self._again.append(flight)
+            return
+        self._sequence += 1
+        heapq.heappush(self._delayed, (time.monotonic() + seconds, self._sequence, flight))
+
+    def shortest_first(self) -> None:
+        """Put the row with the shortest prompt, of the next few, at the front. Holds the lock."""
+        ahead = [place for place in list(self.todo)[:64] if place < len(self._work.keys)]
+        if ahead:
+            place = min(ahead, key=self._size)
+            self.todo.remove(place)
+            self.todo.appendleft(place)
+
+    def _size(self, place: int) -> int:
+        return sum(len(str(m["content"])) for m in self._work.request(place).messages)
+
+    # -- the feeder's thread -----------------------------------------------------------------
+
+    def _feed(self) -> None:
+        try:
+            while True:
+                with self.cond:
+                    while (wait := self._idle_for()) > 0 and not self._over():
+                        self.cond.wait(wait)
+                    if self._over():
+                        return
+                    flights, places, due = self._pick()
+                self._offer(flights, places, due)
+        except Exception as error:
+            # A bug here must end the run: the engine would wait for requests for ever.
+            with self.cond:
+                self._ended(error)
+
+    def _over(self) -> bool:
+        return self._control.mode != "run" or not self.open
+
+    def _idle_for(self) -> float:
+        """Seconds until there may be something to feed; 0: now. Holds the lock."""
+        now = time.monotonic()
+        wait = 1.0
+        if self._foreign:
+            wait = min(wait, min(self._foreign.values()) - now)
+        if self._delayed:
+            wait = min(wait, self._delayed[0][0] - now)
+        busy = self.in_flight + len(self._ready)
+        if self._outage.streak and self._outage.over(now):
+            self._ended(None)
+            return 1.0
+        if self._outage.open:
+            return max(0.0, min(1.0, self.probe_at - now)) if not busy else 1.0
+        if self.canary is not None and busy:
+            return 1.0
+        if self._again or self.todo:
+            full = len(self._ready) > max(_AHEAD, 2 * self._control.limit) // 2
+            return 1.0 if full else 0.0
+        if self.in_flight and not (self._ready or self._delayed or self._foreign):
+            self._flush_out(now)
+        return max(0.0, wait)
+
+    def _flush_out(self, now: float) -> None:
+        """End the stream after a long silence in which only requests in flight are open.
+
+        An engine that lost a row would wait for more requests for ever. One that is only slow
+        finishes what it has, and gets a new stream for what then fails.
+        """
+        if now - self.heard > max(2.0, 4 * self.longest) and not self.closing:
+            self.closing = True
+            self.wake()
+
+    def _pick(self) -> tuple[list[Flight], list[int], list[int]]:
+        """What to feed next: due retries, new rows, rows that another run had. Holds the lock."""
+        now = time.monotonic()
+        while self._delayed and self._delayed[0][0] <= now:
+            self._again.append(heapq.heappop(self._delayed)[2])
+        room = min(_AHEAD, max(_AHEAD, 2 * self._control.limit) - len(self._ready))
+        if self._outage.open or self.canary is not None:
+            room = 1
+        flights = [self._again.popleft() for _ in range(min(room, len(self._again)))]
+        places = [self.todo.popleft() for _ in range(min(room - len(flights), len(self.todo)))]
+        due = [place for place, at in self._foreign.items() if at <= now]
+        for place in due:
+            del self._foreign[place]
+        return flights, places, due
+
+    def _offer(self, flights: list[Flight], places: list[int], due: list[int]) -> None:
+        """Make the requests, claim their keys, and put ours before the engine."""
+        places += self._still_open(due)
+        flights += [Flight(place, self._work.request(place)) for place in places]
+        held = self._hold_back(flights)
+        wanted = [flight for flight in flights if not flight.claimed]
+        ours = self._journal.claim(
+            self._head,
+            [(flight.request.key, self._tail(flight.request)) for flight in wanted],
+            self._job,
+            seen=[self.known.get(flight.place, 0) for flight in wanted],
+        )
+        for flight, own in zip(wanted, ours, strict=True):
+            flight.claimed = own
+        with self.cond:
+            for flight in flights:
+                if flight.claimed:
+                    flight.taken = False
+                    self.flights[flight.request.key] = flight
+                    self._ready.append(flight.request)
+                else:
+                    self._foreign[flight.place] = time.monotonic() + _FOREIGN
+                    self._budget.settle(flight.reserved, 0.0)
+            self._again.extendleft(reversed(held))
+        self.wake()
+
+    def _still_open(self, due: list[int]) -> list[int]:
+        """Of the rows that another run was asking, those it has not answered."""
+        if not due:
+            return []
+        found = self._journal.replies([self._work.key(place) for place in due])
+        left = []
+        with self.cond:
+            for place in due:
+                entries = found.get(self._work.key(place), [])
+                if len(entries) > self.known.get(place, 0):
+                    self.known[place] = len(entries)
+                    if self._stored(place, entries):
+                        self.open -= 1
+                        continue
+                left.append(place)
+        return left
+
+    def _tail(self, request: Request) -> bytes | None:
+        return orjson.dumps(request.messages[request.shared :]) if self._keep_prompts else None
+
+    def _hold_back(self, flights: list[Flight]) -> list[Flight]:
+        """Cut off what the budget has no room for; end the run where nothing fits any more."""
+        if self._budget.limit is None:
+            return []
+        for place, flight in enumerate(flights):
+            cost = self._budget.worst(flight.request)
+            with self.cond:
+                if self._budget.fits(cost):
+                    self._budget.reserve(cost)
+                    flight.reserved = cost
+                    continue
+                if not (place or self.in_flight or self._ready):
+                    self._ended(self._spent(cost))
+                elif not place:
+                    self.cond.wait(0.1)  # something in flight will settle for less than its reserve
+            held = flights[place:]
+            del flights[place:]
+            return held
+        return []
+
+    def _spent(self, cost: float) -> LLMFrameError:
+        budget = self._budget
+        return BudgetError(
+            f"US${budget.spent:.4f} of budget={budget.limit} is spent, and the next row may cost "
+            f"US${cost:.4f}. Everything paid is kept; the same call with a larger budget pays only "
+            f"the rest."
+        )

@@ -1,0 +1,635 @@
+"""Jobs: submit, wait, join, cancel; from the process that made them or from any other."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from llmframe import frames, joins
+from llmframe.brakes import Budget
+from llmframe.calls import Call, Work, call_from
+from llmframe.engines.base import BatchEngine, Engine
+from llmframe.errors import (
+    BudgetError,
+    EngineError,
+    RowsFailed,
+    StoreError,
+)
+from llmframe.journal import JobRecord, Journal, new_job_id
+from llmframe.options import get_options
+from llmframe.outcomes import Lost, Outcome, outcome_of, settle
+from llmframe.plans import Plan, plan_of, price_of
+from llmframe.progress import display
+from llmframe.reports import JobStatus, JobTable, Report, Trace
+from llmframe.runs import Run
+
+__all__ = ["Job", "Prepared", "job", "jobs", "plan", "purge", "submit"]
+
+_live: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
+"""Jobs of this process, so that `job(id)` finds the one that is running."""
+
+_calls: dict[str, tuple[Call, Journal]] = {}
+"""Calls of this process by job id: they hold the code that the journal cannot."""
+
+_KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call on a frame, ready to be planned or submitted.
+
+    Attributes:
+        data: The DataFrame or Series.
+        table: Its rows.
+        call: What is asked.
+        engine: Who answers.
+        asked: Which rows to ask; None: all.
+        keep_failed: `filter` keeps the rows without an answer.
+        if_exists: What an existing output column means.
+        dtype_backend: As in ``read_csv``.
+        details: Add the columns about each row's request.
+        prefix: Name that the detail columns begin with.
+        progress: Show it or not; None: as it fits.
+        budget: US$.
+        concurrency: Requests in flight at once; None: the engine's default.
+        cache: False: ask every row anew, once.
+        advice: Sentences for the plan.
+    """
+
+    data: Any
+    table: frames.Table
+    call: Call
+    engine: Engine | BatchEngine
+    asked: npt.NDArray[np.bool_] | None = None
+    keep_failed: bool = False
+    if_exists: str = "raise"
+    dtype_backend: str | None = None
+    details: bool = False
+    prefix: str = "llm"
+    progress: bool | None = None
+    budget: float | None = None
+    concurrency: int | None = None
+    cache: bool = True
+    advice: tuple[str, ...] = ()
+
+
+def journal_of(engine: Engine | BatchEngine | None) -> Journal:
+    """The store of an engine: its own where it has one (fakes), else the user's."""
+    store = getattr(engine, "store", None)
+    return store if isinstance(store, Journal) else Journal.open()
+
+
+def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
+    """Compile, and look up what is answered already; nothing is sent."""
+    engine = prepared.engine
+    if not prepared.cache:
+        prepared = replace(prepared, call=replace(prepared.call, salt=job))
+    journal = journal_of(engine)
+    work = prepared.call.compile(prepared.table, prepared.asked)
+    batch = isinstance(engine, BatchEngine)
+    known = price_of(engine, batch=batch)
+    if prepared.budget is not None and known is None:
+        raise BudgetError(
+            f"budget={prepared.budget} cannot be kept: no price is known for "
+            f"{engine.name}/{engine.model}. Nothing was sent. Give one with "
+            f'lf.set_options(prices={{"{engine.name}/{engine.model}": (input, output)}}), '
+            f"US$ per million tokens."
+        )
+    options = get_options()
+    stream: Any = engine
+    if isinstance(engine, BatchEngine):
+        from llmframe.lanes import Lane
+
+        stream = Lane(engine, journal, job)
+    limit = prepared.concurrency or options.concurrency or engine.limits.concurrency
+    run = Run(
+        work,
+        stream,
+        journal,
+        Budget(known, prepared.budget),
+        job=job,
+        limit=limit,
+        keep_prompts=options.keep_prompts is not False,
+    )
+    run.look_up()
+    return prepared, work, run, journal
+
+
+def plan(prepared: Prepared) -> Plan:
+    """What a call would send and cost; nothing is sent, nothing is stored."""
+    prepared, work, run, _ = _start(prepared, "plan")
+    return plan_of(work, run, prepared.engine, prepared.advice)
+
+
+def submit(prepared: Prepared) -> Job:
+    """Start a call; returns at once.
+
+    Raises:
+        BudgetError: The expected cost passes the budget; nothing was sent.
+        LLMFrameError: As the engine or the journal cannot be used.
+    """
+    name = new_job_id()
+    prepared, work, run, journal = _start(prepared, name)
+    if prepared.budget is not None and run.left:
+        expected = plan_of(work, run, prepared.engine, prepared.advice)
+        if expected.cost is not None and expected.cost > prepared.budget:
+            raise BudgetError(
+                f"expected US${expected.cost:.2f} passes budget={prepared.budget:.2f}. "
+                f"Nothing was sent; see .plan.",
+                plan=expected,
+            )
+    ready = getattr(prepared.engine, "ready", None)
+    if run.left and callable(ready):
+        ready()  # a missing key or model file shows before anything is stored or sent
+    return Job._started(name, prepared, work, run, journal)
+
+
+class Job:
+    """A call that runs, or ran, row by row; its state is the journal's.
+
+    `submit` makes one and `lf.job(id)` finds one again, in any process and after any crash.
+    ``await job`` gives the joined frame.
+
+    Attributes:
+        id: Such as ``"j_8f2a61c3"``.
+    """
+
+    def __init__(self, name: str, call: Call, journal: Journal, record: JobRecord) -> None:
+        self.id = name
+        self._call = call
+        self._journal = journal
+        self._record = record
+        self._prepared: Prepared | None = None
+        self._work: Work | None = None
+        self._run: Run | None = None
+        self._done = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self._state = record.state
+        self._canceled = False
+
+    @classmethod
+    def _started(cls, name: str, prepared: Prepared, work: Work, run: Run, journal: Journal) -> Job:
+        engine = prepared.engine
+        record = JobRecord(
+            id=name,
+            created=time.time(),
+            state="running",
+            call=prepared.call.stored(work.prompt, get_options().keep_prompts is not False),
+            engine=json.dumps({"name": engine.name, "model": engine.model}),
+            count=work.count,
+            salt=prepared.call.salt,
+            budget=prepared.budget,
+        )
+        journal.create_job(record)
+        journal.drive(name)
+        _save_rows(journal, name, work, prepared.table)
+        job = cls(name, prepared.call, journal, record)
+        job._prepared, job._work, job._run = prepared, work, run
+        _live[name] = job
+        _calls[name] = (prepared.call, journal)
+        while len(_calls) > _KEPT:
+            del _calls[next(iter(_calls))]
+        if run.left:
+            _running.add(job)
+            threading.Thread(target=job._drive, name=f"llmframe-{name}", daemon=True).start()
+        else:
+            job._finish()
+        return job
+
+    def _drive(self) -> None:
+        assert self._run is not None
+        try:
+            self._run.run()
+        except BaseException as error:
+            self._run.error = self._run.error or error
+        finally:
+            self._finish()
+            _running.discard(self)
+
+    def _finish(self) -> None:
+        run = self._run
+        assert run is not None
+        run.outcome.decide()
+        counts = run.outcome.counts()
+        if run.error is not None:
+            self._state = "failed"
+        elif self._canceled:
+            self._state = "canceled"
+        elif counts["pending"]:
+            self._state = "interrupted"
+        else:
+            self._state = "done"
+        try:
+            self._journal.update_job(
+                self.id,
+                state=self._state,
+                finished=time.time(),
+                error=str(run.error) if run.error else None,
+                counts=counts,
+                spent=run.progress().cost,
+            )
+            self._journal.leave(self.id)
+            self._journal.flush()
+        except Exception as error:
+            run.error = run.error or error
+        self._done.set()
+        for callback in list(self._callbacks):
+            callback()
+
+    # -- state -------------------------------------------------------------------------------
+
+    @property
+    def created(self) -> float:
+        """When it was made, in Unix seconds."""
+        return self._record.created
+
+    def status(self) -> JobStatus:
+        """Where the job stands: its state, and rows by status."""
+        run = self._run
+        if run is None:
+            record = self._journal.job(self.id) or self._record
+            state = self._seen_state(record)
+            return JobStatus(self.id, state, record.count, record.counts, record.spent)
+        counts = run.outcome.counts()
+        progress = run.progress()
+        state = self._state if self._done.is_set() else "running"
+        return JobStatus(self.id, state, run.work.count, counts, progress.cost, progress.usage)
+
+    def _seen_state(self, record: JobRecord) -> str:
+        """A job whose driver died says "running" in the journal for ever."""
+        if record.state == "running" and record.driver is None:
+            return "interrupted"
+        return record.state
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait for the end of the job, or `timeout` seconds.
+
+        Returns:
+            The job itself; `status` says whether it is done.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C or the kernel's interrupt; live work is stopped, what is
+                finished is kept, and the message says how to go on.
+        """
+        if self._run is None:
+            self._watch(timeout)
+            return self
+        shown = display(self.id, self._prepared.progress if self._prepared else None)
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            # A timed loop: an untimed wait cannot be interrupted on Windows.
+            while not self._done.wait(0.1 if until is None else min(0.1, max(0.0, timeout or 0))):
+                if until is not None and time.monotonic() >= until:
+                    break
+                shown.update(self._run.progress())
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+        finally:
+            shown.close(self._run.progress())
+        return self
+
+    def _interrupted(self) -> KeyboardInterrupt:
+        run = self._run
+        assert run is not None
+        run.stop("abort")
+        self._done.wait(1.5)
+        counts = run.outcome.counts()
+        kept = counts["ok"] + counts["cached"]
+        return KeyboardInterrupt(
+            f'{kept:,} of {run.work.count:,} rows kept. lf.job("{self.id}").join(df) shows them; '
+            f"the same call sends the rest."
+        )
+
+    def _watch(self, timeout: float | None) -> None:
+        """Another process drives this job, or nobody does."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            record = self._journal.job(self.id) or self._record
+            if self._seen_state(record) != "running":
+                return
+            if until is not None and time.monotonic() >= until:
+                return
+            time.sleep(0.2)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._callbacks.append(lambda: _tell(loop, ended))
+        try:
+            while not self._done.is_set() and self._run is not None:
+                # The timed wait lets a kernel's interrupt through at once.
+                try:
+                    await asyncio.wait_for(ended.wait(), 0.1)
+                except TimeoutError:
+                    continue
+        except asyncio.CancelledError:
+            if self._run is not None:
+                self._run.stop("abort")
+            raise
+        return await asyncio.to_thread(self.result)
+
+    def cancel(self) -> Job:
+        """Stop the job; what is done is kept."""
+        if self._run is not None and not self._done.is_set():
+            self._canceled = True
+            self._run.stop("abort")
+            self._done.wait(2.0)
+        return self
+
+    def finish(self, live: bool = True) -> Job:
+        """End the job's last rows live; a live job simply goes on to its end."""
+        return self.wait()
+
+    # -- results -----------------------------------------------------------------------------
+
+    def result(self) -> Any:
+        """Wait, and join as the verb itself does: with its warnings and its errors."""
+        self.wait()
+        run, prepared = self._run, self._prepared
+        if run is None or prepared is None:
+            return self.join()
+        if run.error is not None:
+            raise _with_result(run.error, self.join())
+        if self._state in {"interrupted", "canceled"}:
+            raise EngineError(
+                f"job {self.id} was stopped: {run.left:,} requests are without an answer. "
+                f"The same call sends the rest.",
+                retryable=True,
+                result=self.join(),
+            )
+        out = self.join()
+        joins.warn(self._call, run.outcome)
+        if self._call.errors == "raise" and run.outcome.counts()["failed"]:
+            raise RowsFailed(
+                joins.failed_text(self._call, run.outcome), result=out, failures=self.failures()
+            )
+        return out
+
+    def join(self, df: Any = None, *, prompt: Any = None, schema: Any = None) -> Any:
+        """The frame with what is answered so far; never blocks.
+
+        Args:
+            df: A frame to join to, in whatever order and with whatever rows: its prompts are
+                rendered again and matched by key. None: the frame the job was made with.
+            prompt: The callable the job was made with, where another process made it.
+            schema: The Python class the job was made with, likewise.
+
+        Returns:
+            DataFrame or Series as the verb gives it; rows without an answer are NA.
+
+        Raises:
+            StoreError: No `df`, and this process has not the job's own.
+        """
+        call = self._call
+        if prompt is not None or schema is not None:
+            call = _with_code(call, prompt, schema)
+        if df is None:
+            if self._prepared is None or self._run is None:
+                raise StoreError(
+                    f"job {self.id} was made by another process, so its frame is not here. "
+                    f"Pass it: lf.job({self.id!r}).join(df)."
+                )
+            outcome = self._run.outcome if self._done.is_set() else self._run.outcome.snapshot()
+            return self._joined(self._prepared.data, call, outcome)
+        return self._joined(df, call, self.on(df, call))
+
+    def _joined(self, data: Any, call: Call, outcome: Outcome) -> Any:
+        prepared = self._prepared
+        if call.verb == "filter":
+            return joins.kept(data, outcome, prepared is not None and prepared.keep_failed)
+        if prepared is None:
+            return joins.joined(data, call, outcome, self.id)
+        more = joins.details(prepared.prefix, outcome, self._journal) if prepared.details else ()
+        return joins.joined(
+            data,
+            call,
+            outcome,
+            self.id,
+            dtype_backend=prepared.dtype_backend,
+            fill=prepared.if_exists == "fill",
+            more=more,
+        )
+
+    @property
+    def verb(self) -> str:
+        """Which verb made it."""
+        return self._call.verb
+
+    def trace_on(self, df: Any, label: Any, position: int | None) -> Trace:
+        """As `trace`, for a row of `df`."""
+        return self._trace(df, self._call.compile(frames.Table(df)), label, position)
+
+    def _trace(self, data: Any, work: Work, label: Any, position: int | None) -> Trace:
+        row = joins.place_of(data, label) if position is None else position
+        shown = repr(label) if position is None else f"at position {position}"
+        place = int(work.inverse[row])
+        if place < 0:
+            failure = work.failures.get(row)
+            return Trace(shown, (), (), failure.message if failure else "a cell is missing")
+        key = work.keys[place]
+        entries = self._journal.replies([key]).get(key, [])
+        return Trace(shown, work.request(place).messages, tuple(entries))
+
+    def on(self, df: Any, call: Call | None = None) -> Outcome:
+        """What became of the rows of `df`, matched by key."""
+        work = (call or self._call).compile(frames.Table(df))
+        return outcome_of(work, self._journal, self._record.created)
+
+    def failures(self) -> Any:
+        """The failed rows, on the frame's own index.
+
+        Returns:
+            DataFrame with columns ``position, kind, message, raw, attempts, request_id``.
+        """
+        if self._run is None or self._prepared is None:
+            return self._stored_failures()
+        return joins.failures(self._prepared.data.index, self._run.outcome.lost_rows())
+
+    def _stored_failures(self) -> Any:
+        """From the journal alone: on the labels that were stored as text."""
+        labels: list[str] = []
+        lost: list[tuple[int, Lost]] = []
+        for start, keys, _, texts in self._journal.rows(self.id):
+            chunk = [keys[i : i + 16] for i in range(0, len(keys), 16)]
+            found = self._journal.replies(chunk)
+            for place, key in enumerate(chunk):
+                settled = settle(self._call, found[key]) if key in found else None
+                if isinstance(settled, Lost):
+                    lost.append((start + place, settled))
+                labels.append(texts[place] if texts else str(start + place))
+        return joins.failures(joins.labels_index(labels), lost)
+
+    def trace(self, label: Any = None, *, position: int | None = None) -> Trace:
+        """How one row's answer came to be: prompt, replies, usage, attempts.
+
+        Args:
+            label: The row's index label.
+            position: Its place, where labels repeat.
+        """
+        if self._prepared is None or self._work is None:
+            raise StoreError(
+                f"job {self.id} was made by another process. Use "
+                f"lf.job({self.id!r}).join(df).llm.trace(label)."
+            )
+        return self._trace(self._prepared.data, self._work, label, position)
+
+    def report(self) -> Report:
+        """What happened: rows, requests, tokens, cost, latency, failures by kind."""
+        status = self.status()
+        run = self._run
+        if run is None:
+            return Report(status, kinds={}, error=self._record.error)
+        kinds = Counter(lost.failure.kind for _, lost in run.outcome.lost_rows())
+        return Report(
+            status,
+            kinds=dict(kinds.most_common()),
+            seconds=run.progress().seconds,
+            latencies=tuple(run.latencies),
+            models=tuple(sorted(run.models)),
+            maybe_paid=run.maybe_paid,
+            paid_twice=run.extra,
+            conflicts=run.conflicts,
+            repaired=run.repaired,
+            error=str(run.error) if run.error else None,
+        )
+
+    def export(self, path: str | os.PathLike[str], *, csv_safe: bool = True) -> Path:
+        """Write the joined frame to ``.csv``, ``.parquet`` or ``.jsonl``.
+
+        Args:
+            path: Where; the ending says what.
+            csv_safe: Prefix ``'`` to text that a spreadsheet would run as a formula.
+        """
+        return joins.export(self.join(), Path(path), csv_safe=csv_safe)
+
+    def __repr__(self) -> str:
+        return repr(self.status())
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
+
+
+_running: set[Job] = set()
+
+
+@atexit.register
+def _leave() -> None:
+    """At exit: stop feeding, keep what is finished. Daemon threads would die in mid-write."""
+    running = list(_running)
+    for job in running:
+        if job._run is not None:
+            job._run.stop("abort")
+    for job in running:
+        job._done.wait(2.0)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    # The loop that awaited may be closed by now, and nobody listens any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended.set)
+
+
+def _save_rows(journal: Journal, name: str, work: Work, table: frames.Table) -> None:
+    """Key and label of each row, so that another process can name the rows that failed."""
+    missing = bytes(16)
+    inverse = work.inverse.tolist()
+    for start in range(0, work.count, 4096):
+        stop = min(start + 4096, work.count)
+        keys = b"".join(work.keys[i] if i >= 0 else missing for i in inverse[start:stop])
+        labels = [table.label_text(position) for position in range(start, stop)]
+        journal.save_rows(name, keys, work.status[start:stop].tobytes(), labels, start)
+
+
+def _with_result(error: BaseException, out: Any) -> BaseException:
+    if isinstance(error, BudgetError | EngineError):
+        error.result = out
+    return error
+
+
+def _with_code(call: Call, prompt: Any, schema: Any) -> Call:
+    from functools import partial
+
+    from llmframe.prompts import build
+    from llmframe.schemas.forms import form
+
+    if prompt is not None:
+        call = replace(call, bind=partial(build, prompt))
+    if schema is not None:
+        call = replace(call, form=form(schema))
+    return call
+
+
+# -- the store -------------------------------------------------------------------------------
+
+
+def jobs() -> JobTable:
+    """Every job in the store, newest first, from any process.
+
+    Returns:
+        A sequence of `Job`, with a readable text and HTML form.
+    """
+    journal = Journal.open()
+    return JobTable([_opened(record, journal) for record in journal.jobs()])
+
+
+def job(id: str) -> Job:
+    """Find a job again.
+
+    Args:
+        id: As `Job.id` gave it.
+
+    Raises:
+        StoreError: The store has no such job.
+    """
+    if (here := _live.get(id)) is not None:
+        return here
+    journal = _calls[id][1] if id in _calls else Journal.open()
+    record = journal.job(id)
+    if record is None:
+        near = [other.id for other in journal.jobs()][:3]
+        hint = f" The newest are {', '.join(near)}." if near else " It has none."
+        raise StoreError(f"no job {id!r} in the store.{hint} See lf.jobs().")
+    return _opened(record, journal)
+
+
+def _opened(record: JobRecord, journal: Journal) -> Job:
+    if (here := _live.get(record.id)) is not None:
+        return here
+    call = _calls[record.id][0] if record.id in _calls else call_from(record.call)
+    return Job(record.id, call, journal, record)
+
+
+def purge(job: str | None = None, older_than: float | None = None) -> int:
+    """Delete a job, or everything older, from the store for good.
+
+    Args:
+        job: Id of the job.
+        older_than: Days.
+
+    Returns:
+        Replies deleted.
+
+    Raises:
+        ValueError: Neither is given.
+    """
+    if job is None and older_than is None:
+        raise ValueError("purge() needs job= or older_than= (days); it deletes for good.")
+    seconds = None if older_than is None else older_than * 86400.0
+    return Journal.open().purge(job=job, older_than=seconds)

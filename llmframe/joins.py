@@ -1,0 +1,241 @@
+"""Outcomes become frames: output columns, failures, details, and what is said about them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from llmframe import frames
+from llmframe.calls import FAILED, STATUS, Call
+from llmframe.columns import name_text
+from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
+from llmframe.journal import Entry, Journal
+from llmframe.outcomes import Lost, Outcome
+from llmframe.results import Usage
+from llmframe.schemas.forms import Field
+
+__all__ = ["details", "examples", "export", "failed_text", "failures", "joined", "warn", "written"]
+
+_DETAILS: Final[tuple[tuple[str, str], ...]] = (
+    ("status", "category"),
+    ("error", "str"),
+    ("tokens", "int"),
+    ("cost", "float"),
+    ("model", "str"),
+    ("finish", "str"),
+)
+
+
+def outputs(call: Call) -> list[tuple[Hashable, Field]]:
+    """Name and field of each output column, in the order of the outcome's values."""
+    fields = list(call.form.fields)
+    if call.confidence:
+        fields.append(Field("confidence", "float", nullable=True))
+    return list(zip(call.columns, fields, strict=True))
+
+
+def _in_order(call: Call) -> list[int]:
+    """Places of the output columns as they stand in the frame.
+
+    A model gives its reason before its label; a reader looks for the label first.
+    """
+    names = [field.name for _, field in outputs(call)]
+    ahead = {"label": 0, "confidence": 1} if call.labels is not None else {}
+    return sorted(range(len(names)), key=lambda place: ahead.get(names[place], 2))
+
+
+def joined(
+    data: Any,
+    call: Call,
+    outcome: Outcome,
+    job: str,
+    *,
+    dtype_backend: Any = None,
+    fill: bool = False,
+    more: Sequence[frames.Column] = (),
+) -> Any:
+    """The frame with its new columns; rows without an answer are NA."""
+    made = outputs(call)
+    columns = [
+        frames.Column(*made[place], outcome.column(place), fill=fill) for place in _in_order(call)
+    ]
+    return frames.attach(data, [*columns, *more], job=job, dtype_backend=dtype_backend)
+
+
+def kept(data: Any, outcome: Outcome, keep_failed: bool) -> Any:
+    """The rows for which the condition of `filter` holds."""
+    mask = np.array([value is True for value in outcome.column(0)], dtype=bool)
+    if keep_failed:
+        mask |= outcome.row_status() == FAILED
+    return frames.take(data, mask)
+
+
+def details(prefix: str, outcome: Outcome, journal: Journal) -> list[frames.Column]:
+    """Status, error, tokens, US$, model and finish of each row's request."""
+    work = outcome.work
+    entries: dict[bytes, list[Entry]] = {}
+    for start in range(0, len(work.keys), 4096):
+        entries |= journal.replies(work.keys[start : start + 4096])
+    lost = dict(outcome.lost_rows())
+    rows: dict[str, list[Any]] = {name: [] for name, _ in _DETAILS}
+    for position, state in enumerate(outcome.row_status().tolist()):
+        place = int(work.inverse[position])
+        replies = entries.get(work.keys[place], []) if place >= 0 else []
+        failure = lost[position].failure if position in lost else None
+        usage = sum((entry.usage for entry in replies if entry.usage), Usage())
+        costs = [entry.cost for entry in replies if entry.cost is not None]
+        rows["status"].append(STATUS[state])
+        rows["error"].append(f"{failure.kind}: {failure.message}" if failure else None)
+        tokens = usage.input_tokens + usage.output_tokens
+        rows["tokens"].append(tokens if replies else None)
+        rows["cost"].append(sum(costs) if costs else None)
+        rows["model"].append(replies[-1].model if replies else None)
+        rows["finish"].append(replies[-1].finish if replies else None)
+    return [
+        frames.Column(
+            f"{prefix}_{name}",
+            Field(name, kind, frames.STATUSES if name == "status" else None),  # type: ignore[arg-type]
+            rows[name],
+        )
+        for name, kind in _DETAILS
+    ]
+
+
+def detail_names(prefix: str) -> list[Hashable]:
+    """Columns that `details` adds."""
+    return [f"{prefix}_{name}" for name, _ in _DETAILS]
+
+
+def failures(index: pd.Index[Any], lost: Iterable[tuple[int, Lost]]) -> pd.DataFrame:
+    """The failed rows on the labels of `index`."""
+    return frames.failures_frame(
+        index,
+        [
+            frames.FailedRow(
+                position,
+                row.failure.kind,
+                row.failure.message,
+                row.raw,
+                row.attempts,
+                row.request_id,
+            )
+            for position, row in lost
+        ],
+    )
+
+
+def status(index: pd.Index[Any], codes: npt.NDArray[np.uint8]) -> pd.Series[Any]:
+    """State of each row on the labels of `index`."""
+    return frames.status_series(index, [STATUS[code] for code in codes.tolist()])
+
+
+def labels_index(labels: Sequence[str]) -> pd.Index[Any]:
+    """Labels that were stored as text, as an index."""
+    return pd.Index(labels, dtype=object)
+
+
+def place_of(data: Any, label: Any) -> int:
+    """Position of the one row with that label.
+
+    Raises:
+        KeyError: No row has it.
+        ValueError: Several rows have it.
+    """
+    found = data.index.get_loc(label)
+    if isinstance(found, int | np.integer):
+        return int(found)
+    places = np.arange(len(data))[found]
+    if len(places) == 1:
+        return int(places[0])
+    listed = ", ".join(map(str, places[:5]))
+    raise ValueError(
+        f"{len(places)} rows have the label {label!r}, at positions {listed}. "
+        f"Say which: trace(position={places[0]})."
+    )
+
+
+def written(data: Any) -> dict[str, str]:
+    """Output column → job id, for the columns that llmframe wrote and that are still there."""
+    known = data.attrs.get("llmframe")
+    if not isinstance(known, Mapping):
+        return {}
+    names = [data.name] if isinstance(data, pd.Series) else data.columns
+    here = {name_text(name) for name in names}
+    return {column: job for column, job in known.items() if column in here}
+
+
+def examples(given: Any) -> Any:
+    """Examples as the prompt takes them: a DataFrame becomes a list of records."""
+    return given.to_dict("records") if isinstance(given, pd.DataFrame) else given
+
+
+def export(out: Any, path: Path, *, csv_safe: bool) -> Path:
+    """Write a frame to ``.csv``, ``.parquet`` or ``.jsonl``; see `llmframe.jobs.Job.export`."""
+    frame = out.to_frame() if isinstance(out, pd.Series) else out
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".jsonl":
+        # The index as a column: a label is part of the row.
+        frame.reset_index().to_json(path, orient="records", lines=True, date_format="iso")
+    elif path.suffix == ".csv":
+        shown = frame.reset_index()
+        if csv_safe:
+            for place in range(shown.shape[1]):
+                column = shown.iloc[:, place]
+                if not pd.api.types.is_numeric_dtype(column.dtype):
+                    shown.isetitem(place, column.astype(object).map(_harmless).to_numpy())
+        shown.to_csv(path, index=False)
+    else:
+        raise ValueError(f"path={str(path)!r}: expected the ending .csv, .parquet or .jsonl.")
+    return path
+
+
+def _harmless(cell: Any) -> Any:
+    # A spreadsheet runs a cell that begins like this as a formula.
+    text = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    if isinstance(cell, dict | list):
+        return json.dumps(cell, ensure_ascii=False, default=str)
+    return f"'{cell}" if text else cell
+
+
+def failed_text(call: Call, outcome: Outcome) -> str:
+    """``7 of 200 rows are NA: 5 rate_limited, 2 truncated (max_tokens=64). …``."""
+    kinds = Counter(lost.failure.kind for _, lost in outcome.lost_rows())
+    limit = call.sent.max_tokens
+    parts = [
+        f"{count:,} {kind}" + (f" (max_tokens={limit})" if kind == "truncated" and limit else "")
+        for kind, count in kinds.most_common()
+    ]
+    return (
+        f"{kinds.total():,} of {outcome.work.count:,} rows are NA: {', '.join(parts)}. "
+        f"See out.llm.failures(); the same call asks only these."
+    )
+
+
+def warn(call: Call, outcome: Outcome) -> None:
+    """Say what the frame does not show: rows that failed, were skipped, or were left out."""
+    work, counts = outcome.work, outcome.counts()
+    if work.partly:
+        warn_user(
+            f"{work.partly:,} of {work.count:,} rows were skipped because a cell that the prompt "
+            f"uses is missing, although another one has a value. "
+            f'missing="blank" sends them with a blank.',
+            RowsSkippedWarning,
+        )
+    if call.verb == "filter":
+        left_out = [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
+        if left_out and call.errors == "warn":
+            warn_user(
+                f"{' and '.join(left_out)} of {work.count:,} rows were left out without an answer. "
+                f"keep_failed=True keeps the failed ones.",
+                RowsFailedWarning if counts["failed"] else RowsSkippedWarning,
+            )
+    elif counts["failed"] and call.errors == "warn":
+        warn_user(failed_text(call, outcome), RowsFailedWarning)

@@ -1,0 +1,206 @@
+"""What became of each request of a call: an answer, a failure, or nothing yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from llmframe.calls import CACHED, FAILED, OK, PENDING, STATUS, Call, Work
+from llmframe.journal import Entry, Journal
+from llmframe.results import KINDS, Failure, Result
+from llmframe.schemas.reading import Reading
+
+__all__ = ["TRIES", "Lost", "Outcome", "Settled", "outcome_of", "settle"]
+
+TRIES: Final = 3
+"""Further tries after a timeout, a lost connection, a server error or a lost result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A request without an answer.
+
+    Attributes:
+        failure: Why.
+        raw: The last reply as it came, where there was one.
+        attempts: Replies so far.
+        request_id: The provider's id of the last one.
+    """
+
+    failure: Failure
+    raw: str | None = None
+    attempts: int = 0
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A stored reply that passed the checks."""
+
+    reading: Reading
+    entry: Entry
+
+
+def as_result(entry: Entry) -> Result:
+    """A stored reply, as the engine gave it."""
+    failure = None
+    if entry.kind != "ok":
+        rule = KINDS.get(entry.kind)
+        failure = Failure(entry.kind, entry.message, bool(rule and rule.rerun == "asked"))
+    return Result(
+        entry.key,
+        entry.text,
+        entry.finish,
+        entry.usage,
+        entry.model,
+        entry.request_id,
+        failure,
+        entry.scores,
+        entry.vector,
+        entry.latency,
+    )
+
+
+def settle(call: Call, entries: list[Entry]) -> Settled | Lost:
+    """The first stored reply that passes the checks; else why the last one does not."""
+    last: Failure | None = None
+    for entry in entries:
+        reading = call.read(as_result(entry))
+        if reading.failure is None:
+            return Settled(reading, entry)
+        last = reading.failure
+    assert last is not None, "only called with entries"
+    return Lost(last, entries[-1].text, len(entries), entries[-1].request_id)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Answers and failures of a `Work`, by place of the request.
+
+    Attributes:
+        work: What was asked.
+        status: Place in `STATUS` for each request.
+        values: One value a field of the form, for each answered request.
+        scores: Log-probability of each label, for the requests that were scored.
+        losses: The requests without an answer.
+        coerced: Requests whose values needed a documented conversion.
+    """
+
+    work: Work
+    status: npt.NDArray[np.uint8] = field(init=False)
+    values: list[tuple[Any, ...] | None] = field(init=False)
+    scores: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    losses: dict[int, Lost] = field(default_factory=dict)
+    coerced: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.status = np.full(len(self.work), PENDING, dtype=np.uint8)
+        self.values = [None] * len(self.work)
+
+    def take(self, place: int, reply: Result | Entry, reading: Reading, status: int) -> None:
+        """A reply that passed the checks."""
+        scores = reply.choice_logprobs if isinstance(reply, Result) else reply.scores
+        if scores is not None and reading.values == ():
+            self.scores[place] = scores
+        self.values[place] = reading.values
+        self.status[place] = status
+        if reading.coerced:
+            self.coerced[place] = reading.coerced
+
+    def lose(self, place: int, lost: Lost) -> None:
+        """A request that ends without an answer."""
+        self.losses[place] = lost
+        self.status[place] = FAILED
+
+    def snapshot(self) -> Outcome:
+        """What is there now, with its labels decided, while the run goes on."""
+        copy = Outcome(self.work)
+        copy.values, copy.status = list(self.values), self.status.copy()
+        copy.scores, copy.losses = dict(self.scores), dict(self.losses)
+        copy.decide()
+        return copy
+
+    def decide(self) -> None:
+        """Turn the scores into labels; needs all of them, so it comes last."""
+        if not self.scores:
+            return
+        count = len(self.work.keys)
+        places = [place for place in self.scores if place < count]
+        free = [scores for place, scores in self.scores.items() if place >= count]
+        labels, shares = self.work.call.decide([self.scores[place] for place in places], free)
+        for place, label, share in zip(places, labels, shares, strict=True):
+            self.values[place] = (label, share)
+
+    def row_status(self) -> npt.NDArray[np.uint8]:
+        """Place in `STATUS` for each row of the frame."""
+        status = self.work.status.copy()
+        asked = self.work.inverse >= 0
+        status[asked] = self.status[self.work.inverse[asked]]
+        return status
+
+    def counts(self) -> dict[str, int]:
+        """Rows of the frame by status."""
+        found = np.bincount(self.row_status(), minlength=len(STATUS))
+        return dict(zip(STATUS, found.tolist(), strict=True))
+
+    def column(self, place: int) -> list[Any]:
+        """Values of field `place`, one a row of the frame; None where there is none."""
+        values = self.values
+        return [
+            None if i < 0 or (row := values[i]) is None or len(row) <= place else row[place]
+            for i in self.work.inverse.tolist()
+        ]
+
+    def lost_rows(self) -> Iterator[tuple[int, Lost]]:
+        """Position and loss of each failed row, in row order."""
+        failed = np.flatnonzero(self.row_status() == FAILED)
+        for position in failed.tolist():
+            place = int(self.work.inverse[position])
+            if place >= 0:
+                yield position, self.losses[place]
+            else:
+                yield position, Lost(self.work.failures[position])
+
+
+def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outcome:
+    """Read a work's outcome from the journal alone.
+
+    Args:
+        work: The rows.
+        journal: Where replies are kept.
+        since: Unix seconds when the job began: older replies count as cached.
+    """
+    outcome = Outcome(work)
+    for start in range(0, len(work), 4096):
+        places = range(start, min(start + 4096, len(work)))
+        found = journal.replies([work.key(place) for place in places])
+        for place in places:
+            entries = found.get(work.key(place))
+            if not entries:
+                continue
+            settled = settle(work.call, entries)
+            if isinstance(settled, Lost):
+                if _spent(work.call, settled):
+                    outcome.lose(place, settled)
+            else:
+                early = since is not None and settled.entry.at < since
+                status = CACHED if early else OK
+                outcome.take(place, settled.entry, settled.reading, status)
+    outcome.decide()
+    return outcome
+
+
+def _spent(call: Call, lost: Lost) -> bool:
+    """Whether a row is lost for good, or a job ended before its last try: then it is pending."""
+    rule = KINDS.get(lost.failure.kind)
+    again = {
+        "wait": TRIES,
+        "backoff": TRIES,
+        "repair": call.repairs if lost.failure.retryable else 0,
+        "longer": int(call.sent.max_tokens is not None),
+    }
+    return lost.attempts > again.get(rule.again if rule else "no", 0)

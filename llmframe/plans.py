@@ -1,0 +1,156 @@
+"""What a call would send and cost, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from llmframe.brakes import estimate_tokens
+from llmframe.calls import Work
+from llmframe.costs import Price, price
+from llmframe.engines.base import BatchEngine, Engine
+from llmframe.results import Usage
+from llmframe.runs import Run
+from llmframe.schemas.forms import Field, Form
+from llmframe.views import Sheet, money, number
+
+__all__ = ["Plan", "ceiling", "plan_of", "price_of"]
+
+_SAMPLE: Final = 200
+_REPLY: Final = {"str": 40, "category": 8, "object": 60}
+_LIMIT: Final = {"str": 512, "category": 64, "object": 1024}
+_TEXT: Final = 150
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Sheet):
+    """A call that was not sent.
+
+    Attributes:
+        model: Engine and model.
+        rows: Rows of the frame.
+        requests: Distinct requests that would be sent.
+        cached: Rows that are answered already.
+        skipped: Rows with a missing cell.
+        unrenderable: Rows whose prompt cannot be rendered.
+        tokens: Expected input and output tokens of what would be sent; an estimate.
+        max_tokens: Token limit of each reply; None: the model's own.
+        cost: Expected US$; None where the model has no known price; 0.0 in this process.
+        cost_batch: The same through the provider's batch API.
+        cost_limit: US$ if every reply used its token limit in full; None where unknown.
+        advice: Sentences on how to do better; may be empty.
+        prompts: The first rendered prompts, as text.
+        keys: Key of each row in hex; None where the row is not asked.
+    """
+
+    model: str
+    rows: int
+    requests: int
+    cached: int
+    skipped: int
+    unrenderable: int
+    tokens: tuple[int, int]
+    max_tokens: int | None
+    cost: float | None
+    cost_batch: float | None
+    cost_limit: float | None
+    advice: tuple[str, ...]
+    prompts: tuple[str, ...]
+    keys: tuple[str | None, ...]
+
+    def _title(self) -> str:
+        return f"Plan for {self.model}: {number(self.requests)} requests, nothing sent"
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        yield "rows", number(self.rows)
+        yield "to send", number(self.requests)
+        yield "cached", number(self.cached)
+        yield "skipped", number(self.skipped)
+        if self.unrenderable:
+            yield "cannot be rendered", number(self.unrenderable)
+        yield "tokens", f"about {number(self.tokens[0])} in, {number(self.tokens[1])} out"
+        yield "max_tokens", "the model's own" if self.max_tokens is None else str(self.max_tokens)
+        yield "cost", f"{money(self.cost)} expected, {money(self.cost_limit)} at most"
+        if self.cost_batch is not None and self.cost_batch != self.cost:
+            yield "cost as a batch", money(self.cost_batch)
+        for sentence in self.advice:
+            yield "advice", sentence
+
+    def _texts(self) -> Iterable[tuple[str, str]]:
+        for place, prompt in enumerate(self.prompts, 1):
+            yield f"prompt {place}", prompt
+
+
+def _expected(field: Field) -> int:
+    return 6 + _REPLY.get(field.kind, 6)
+
+
+def ceiling(form: Form) -> int | None:
+    """Token limit for a reply of that form; None for text: the model's own.
+
+    Generous, since a cut reply is a lost one, yet small enough to end a run of white space.
+    """
+    if form.schema is None:
+        return None
+    return min(64 + sum(16 + _LIMIT.get(field.kind, 32) for field in form.fields), 8192)
+
+
+def price_of(engine: Engine | BatchEngine, *, batch: bool = False) -> Price | None:
+    """The price of an engine's model, where it is known."""
+    return price(
+        engine.name,
+        engine.model,
+        batch=batch,
+        in_process=engine.limits.in_process,
+        base_url=getattr(engine, "base_url", None),
+    )
+
+
+def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable[str] = ()) -> Plan:
+    """What `run` would send.
+
+    Args:
+        work: The rows.
+        run: Looked up, not started.
+        engine: Who would answer.
+        advice: Sentences from the callers.
+    """
+    call = work.call
+    places = [place for place in run.missing() if place < len(work.keys)]
+    step = max(1, len(places) // _SAMPLE)
+    sample = places[::step][: 2 * _SAMPLE]
+    sizes = [
+        sum(estimate_tokens(str(message["content"])) for message in work.request(p).messages)
+        for p in sample
+    ]
+    mean = sum(sizes) / len(sizes) if sizes else 0.0
+    scored = call.scored and engine.limits.choices
+    reply = 1 if scored else sum(map(_expected, call.form.fields)) if call.form.schema else _TEXT
+    limit = call.sent.max_tokens
+    tokens = (round(mean * len(places)), len(places) * (min(reply, limit) if limit else reply))
+    usage, most = Usage(*tokens), Usage(tokens[0], len(places) * (limit or 0))
+    in_process = engine.limits.in_process
+    live, batch = price_of(engine), price_of(engine, batch=True)
+    counts = run.outcome.counts()
+    prompts = tuple(
+        "\n\n".join(f"[{m['role']}] {m['content']}" for m in work.request(place).messages)
+        for place in (places or range(len(work.keys)))[:2]
+    )
+    keys = tuple(None if i < 0 else work.keys[i].hex() for i in work.inverse.tolist())
+    return Plan(
+        model=f"{engine.name}/{engine.model}",
+        rows=work.count,
+        requests=len(places),
+        cached=counts["cached"],
+        skipped=counts["skipped"],
+        unrenderable=len(work.failures),
+        tokens=tokens,
+        max_tokens=limit,
+        cost=live.cost(usage) if live else None,
+        cost_batch=batch.cost(usage) if batch else None,
+        cost_limit=live.cost(most) if live and limit else (0.0 if in_process else None),
+        advice=tuple(advice) + ((work.prompt.advice,) if work.prompt.advice else ()),
+        prompts=prompts,
+        keys=keys,
+    )

@@ -1,0 +1,150 @@
+"""Progress while a call waits: a bar, a few lines in a log file, or nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from llmframe.options import get_options
+from llmframe.runs import Progress
+from llmframe.views import money
+
+__all__ = ["Display", "display"]
+
+_AFTER: Final = 0.5
+"""Seconds before anything is shown: a short call needs no bar."""
+
+_LINES: Final = 10.0
+"""Seconds between two lines in a log file."""
+
+
+class Display(Protocol):
+    """Shows a run; called about ten times a second from the thread that waits."""
+
+    def update(self, now: Progress) -> None:
+        """Show where the run is."""
+
+    def close(self, now: Progress) -> None:
+        """Show it for the last time."""
+
+
+class _Nothing:
+    def update(self, now: Progress) -> None:
+        pass
+
+    def close(self, now: Progress) -> None:
+        pass
+
+
+class _Bar:
+    """A tqdm bar, drawn from the second update on."""
+
+    def __init__(self, title: str, make: Callable[..., Any], after: float) -> None:
+        self._title = title
+        self._make = make
+        self._after = after
+        self._bar: Any = None
+
+    def update(self, now: Progress) -> None:
+        if self._bar is None:
+            if now.seconds < self._after or now.done == now.total:
+                return
+            self._bar = self._make(
+                total=now.total, initial=now.cached, desc=self._title, unit="row", mininterval=0.2
+            )
+        self._bar.n = now.done
+        self._bar.set_postfix_str(_detail(now), refresh=False)
+        self._bar.refresh()
+
+    def close(self, now: Progress) -> None:
+        if self._bar is not None:
+            self.update(now)
+            self._bar.close()
+
+
+class _Log:
+    """Lines for a file: one every few seconds, and one at the end of a run that had any."""
+
+    def __init__(self, title: str, every: float, always: bool) -> None:
+        self._title = title
+        self._every = every
+        self._next = time.monotonic() + every
+        self._wrote = always
+
+    def _write(self, now: Progress) -> None:
+        self._wrote = True
+        print(
+            f"{self._title}: {now.done:,} of {now.total:,} rows, {_detail(now)}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def update(self, now: Progress) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every
+            self._write(now)
+
+    def close(self, now: Progress) -> None:
+        if self._wrote:
+            self._write(now)
+
+
+def _detail(now: Progress) -> str:
+    parts = [f"{now.failed:,} failed"] if now.failed else []
+    tokens = now.usage.input_tokens + now.usage.output_tokens
+    parts.append(f"{tokens:,} tokens")
+    if now.cost:
+        parts.append(money(now.cost))
+    return ", ".join(parts)
+
+
+def display(title: str, wanted: bool | None) -> Display:
+    """The display that fits where this process runs.
+
+    Args:
+        title: Name of the job.
+        wanted: False: nothing; True: from the start; None: what `set_options` says, once the
+            call has taken half a second.
+    """
+    wanted = get_options().progress if wanted is None else wanted
+    if wanted is False:
+        return _Nothing()
+    kernel = "ipykernel" in sys.modules
+    try:
+        tty = sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        tty = False
+    if not kernel and not tty:
+        return _Log(title, 1.0 if wanted else _LINES, always=bool(wanted))
+    return _Bar(title, _tqdm(kernel), 0.0 if wanted else _AFTER)
+
+
+def _tqdm(kernel: bool) -> Callable[..., Any]:
+    """The notebook's bar where ipywidgets can draw it, else the text one."""
+    if kernel:
+        try:
+            import ipywidgets  # noqa: F401
+            from tqdm.notebook import tqdm as notebook_bar
+
+            def make(**options: Any) -> Any:
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        return notebook_bar(**options)
+                except Exception:
+                    # A widget stack of another version must not end a paid run.
+                    return _text_bar(**options)
+
+            return make
+        except ImportError:
+            return _text_bar
+    return _text_bar
+
+
+def _text_bar(**options: Any) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(**options, file=sys.stderr)

@@ -1,0 +1,261 @@
+"""What a job shows of itself: status, report, trace, and the table of all jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, overload
+
+from llmframe.journal import Entry
+from llmframe.requests import Message
+from llmframe.results import Usage
+from llmframe.views import Sheet, money, number, table_html
+
+if TYPE_CHECKING:
+    from llmframe.jobs import Job
+
+__all__ = ["JobStatus", "JobTable", "Report", "Trace"]
+
+
+@dataclass(frozen=True, repr=False)
+class JobStatus(Sheet):
+    """Where a job stands, in rows of its frame.
+
+    Attributes:
+        id: Of the job.
+        state: ``"running"``, ``"done"``, ``"failed"``, ``"interrupted"`` or ``"canceled"``.
+        rows: Rows of the frame.
+        counts: Rows by status.
+        cost: US$ of this job; None where unknown.
+        usage: Tokens of this job.
+    """
+
+    id: str
+    state: str
+    rows: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    cost: float | None = None
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def ok(self) -> int:
+        """Rows answered by this job."""
+        return self.counts.get("ok", 0)
+
+    @property
+    def cached(self) -> int:
+        """Rows that were answered before."""
+        return self.counts.get("cached", 0)
+
+    @property
+    def failed(self) -> int:
+        """Rows without an answer, for good."""
+        return self.counts.get("failed", 0)
+
+    @property
+    def skipped(self) -> int:
+        """Rows that were not asked."""
+        return self.counts.get("skipped", 0)
+
+    @property
+    def pending(self) -> int:
+        """Rows without an answer so far."""
+        return self.counts.get("pending", 0)
+
+    @property
+    def in_doubt(self) -> int:
+        """Rows that may be at the provider, with no proof yet."""
+        return self.counts.get("in_doubt", 0)
+
+    def _title(self) -> str:
+        return f"Job {self.id}: {self.state}"
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        yield "rows", number(self.rows)
+        for name, count in self.counts.items():
+            if count:
+                yield name, number(count)
+        yield "cost", money(self.cost)
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Sheet):
+    """What happened in a job.
+
+    Attributes:
+        status: Rows and cost.
+        kinds: Failed rows by kind, the commonest first.
+        seconds: From start to end.
+        latencies: Seconds of each answered request.
+        models: Resolved names that the provider reported; more than one is worth a look.
+        maybe_paid: Requests that may have been charged without an answer (timeouts, resets).
+        paid_twice: Late or second replies to one request.
+        conflicts: Of those, replies that differ from the first.
+        repaired: Answers that needed the error told, or a tolerant reading.
+        error: What ended the job early.
+    """
+
+    status: JobStatus
+    kinds: Mapping[str, int]
+    seconds: float | None = None
+    latencies: tuple[float, ...] = ()
+    models: tuple[str, ...] = ()
+    maybe_paid: int = 0
+    paid_twice: int = 0
+    conflicts: int = 0
+    repaired: int = 0
+    error: str | None = None
+
+    def _title(self) -> str:
+        done = self.status.ok + self.status.cached
+        return f"Job {self.status.id}: {number(done)} of {number(self.status.rows)} rows answered"
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        yield "state", self.status.state
+        for name, count in self.status.counts.items():
+            if count:
+                yield name, number(count)
+        usage = self.status.usage
+        yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
+        if usage.cached_tokens:
+            yield "from the provider's cache", f"{number(usage.cached_tokens)} tokens"
+        yield "cost", money(self.status.cost)
+        if self.seconds is not None:
+            yield "time", f"{self.seconds:.1f} s"
+        if self.latencies:
+            ordered = sorted(self.latencies)
+            high = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+            yield "latency", f"median {median(ordered):.2f} s, p95 {high:.2f} s"
+        for kind, count in self.kinds.items():
+            yield f"failed: {kind}", number(count)
+        if self.repaired:
+            yield "repaired", number(self.repaired)
+        for name, count in (
+            ("maybe paid", self.maybe_paid),
+            ("paid twice", self.paid_twice),
+            ("conflict", self.conflicts),
+        ):
+            if count:
+                yield name, number(count)
+        if len(self.models) > 1:
+            yield "more than one model answered", ", ".join(self.models)
+        elif self.models:
+            yield "model", self.models[0]
+        if self.error:
+            yield "ended early", self.error
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(Sheet):
+    """How one cell came to be.
+
+    Attributes:
+        label: The row's label, as text.
+        messages: The conversation that was sent.
+        replies: Every reply, in order: text, finish, usage, model, request_id, kind, message.
+        note: Why there was no request, where there was none.
+    """
+
+    label: str
+    messages: tuple[Message, ...]
+    replies: tuple[Entry, ...]
+    note: str | None = None
+
+    @property
+    def attempts(self) -> int:
+        """Number of replies."""
+        return len(self.replies)
+
+    @property
+    def prompt(self) -> str:
+        """The conversation as text."""
+        return "\n\n".join(f"[{m['role']}] {m['content']}" for m in self.messages)
+
+    @property
+    def raw(self) -> str | None:
+        """The last reply as the model wrote it."""
+        return self.replies[-1].text if self.replies else None
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over all replies."""
+        return sum((entry.usage for entry in self.replies if entry.usage), Usage())
+
+    def _title(self) -> str:
+        return f"Row {self.label}: {self.note or f'{self.attempts} replies'}"
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        for entry in self.replies:
+            usage = entry.usage or Usage()
+            said = entry.kind if entry.kind == "ok" else f"{entry.kind}: {entry.message}"
+            yield (
+                f"reply {entry.attempt}",
+                f"{said}; {entry.model or 'model unknown'}, {number(usage.input_tokens)} tokens "
+                f"in, {number(usage.output_tokens)} out, {money(entry.cost)}"
+                + (f", request {entry.request_id}" if entry.request_id else ""),
+            )
+
+    def _texts(self) -> Iterable[tuple[str, str]]:
+        if self.messages:
+            yield "prompt", self.prompt
+        for entry in self.replies:
+            if entry.text is not None:
+                yield f"raw reply {entry.attempt}", entry.text
+            if entry.asked:
+                yield f"asked before reply {entry.attempt}", entry.asked
+
+
+class JobTable(Sequence["Job"]):
+    """All jobs of the store, newest first; shown as a table."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = list(jobs)
+
+    @overload
+    def __getitem__(self, place: int) -> Job: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Job]: ...
+    def __getitem__(self, place: int | slice) -> Job | list[Job]:
+        return self._jobs[place]
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """One line a job, as text: id, state, rows, answered, failed, cost, age."""
+        for job in self._jobs:
+            status = job.status()
+            done = status.ok + status.cached
+            yield (
+                status.id,
+                status.state,
+                number(status.rows),
+                number(done),
+                number(status.failed),
+                money(status.cost),
+                _age(time.time() - job.created),
+            )
+
+    _HEADER = ("id", "state", "rows", "answered", "failed", "cost", "age")
+
+    def __repr__(self) -> str:
+        if not self._jobs:
+            return "no jobs"
+        lines = [self._HEADER, *self.rows()]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self._HEADER))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        return table_html("Jobs", self._HEADER, self.rows())
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

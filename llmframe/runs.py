@@ -1,0 +1,468 @@
+"""The one loop: what is missing → engine → journal → check → asked again, until nothing is open.
+
+Three threads share a run: the feeder (`llmframe.feeds`) makes requests ahead of the engine, the
+driver consumes the engine's results here, and whoever called waits. Retries and repairs join the
+same stream: there are no waves and no barrier.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from llmframe.brakes import OUTAGE, Budget, Outage, Quality, Refusals
+from llmframe.calls import CACHED, OK, Work
+from llmframe.engines.base import Engine, Mode
+from llmframe.errors import EngineError, LLMFrameError
+from llmframe.feeds import Control, Feed, Flight
+from llmframe.journal import Entry, Journal
+from llmframe.outcomes import TRIES, Lost, Outcome, settle
+from llmframe.results import KINDS, Failure, Result, Usage
+from llmframe.schemas.reading import Reading, repair_message
+
+__all__ = ["Progress", "Run"]
+
+_PAUSES: Final = (0.1, 0.6, 2.5)[:TRIES]
+"""Seconds before each further try after a timeout, a lost connection or a server error."""
+
+_PROVEN: Final = 3600.0
+"""Seconds for which a success makes the next canary unnecessary."""
+
+_proven: WeakKeyDictionary[Engine, dict[bytes, float]] = WeakKeyDictionary()
+"""When an engine last succeeded with a schema and parameters: by the key of an empty prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run at one moment, in rows of the frame (not in requests).
+
+    Attributes:
+        total: Rows that are asked or were answered before.
+        ok: Answered in this run.
+        cached: Answered before.
+        failed: Without an answer, for good.
+        in_flight: Requests on their way.
+        usage: Tokens of this run, failed rows included.
+        cost: US$ of this run; None where the model has no known price.
+        seconds: Since the run began.
+    """
+
+    total: int
+    ok: int = 0
+    cached: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """Rows that need nothing more."""
+        return self.ok + self.cached + self.failed
+
+
+class Run:
+    """Answers what is missing of a `Work`.
+
+    Args:
+        work: The rows.
+        engine: Who answers; a batch engine comes wrapped as a lane.
+        journal: Where replies are kept, and looked up first.
+        budget: What may be spent.
+        job: The job's id.
+        limit: Requests in flight at once.
+        keep_prompts: Store the rendered prompts too.
+        patience: Seconds an outage may last; None: 600.
+
+    Attributes:
+        outcome: Answers and failures so far.
+        error: What ended the job early.
+        maybe_paid: Requests that may have been charged without an answer.
+        extra: Late or second replies.
+        conflicts: Of those, replies that differ from the first.
+        repaired: Answers that needed a repair or a tolerant reading.
+        models: Resolved names that the provider reported.
+        latencies: Seconds of each answered request.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        engine: Engine,
+        journal: Journal,
+        budget: Budget,
+        *,
+        job: str,
+        limit: int,
+        keep_prompts: bool = True,
+        patience: float | None = None,
+    ) -> None:
+        self.work = work
+        self.engine = engine
+        self.outcome = Outcome(work)
+        self.error: BaseException | None = None
+        self.maybe_paid = self.extra = self.conflicts = self.repaired = 0
+        self.models: set[str] = set()
+        self.latencies: list[float] = []
+        self._journal = journal
+        self._budget = budget
+        self._control = Control(limit)
+        self._outage = Outage(limit, patience)
+        self._quality = Quality()
+        self._refusals = Refusals()
+        self._feed = Feed(
+            work,
+            journal,
+            self._control,
+            budget,
+            self._outage,
+            job=job,
+            keep_prompts=keep_prompts,
+            stored=self._from_store,
+            ended=self._end,
+        )
+        self._weight = np.bincount(work.inverse[work.inverse >= 0], minlength=len(work)).tolist()
+        self._total = sum(self._weight)
+        self._rows = dict.fromkeys(("ok", "cached", "failed"), 0)
+        self._usage, self._cost = Usage(), 0.0
+        self._began = time.monotonic()
+
+    # -- what others see ---------------------------------------------------------------------
+
+    def progress(self) -> Progress:
+        """The run at this moment; cheap, from any thread."""
+        return Progress(
+            self._total,
+            **self._rows,
+            in_flight=self._feed.in_flight,
+            usage=self._usage,
+            cost=None if self._budget.price is None else self._cost,
+            seconds=time.monotonic() - self._began,
+        )
+
+    @property
+    def left(self) -> int:
+        """Requests that are without an answer so far."""
+        return self._feed.open
+
+    def missing(self) -> list[int]:
+        """Places of the requests that are to be sent; before the run starts."""
+        return list(self._feed.todo)
+
+    def stop(self, mode: Mode) -> None:
+        """Drain or abort; what is finished is kept."""
+        with self._feed.cond:
+            if self._control.mode == "run" or mode == "abort":
+                self._control.mode = mode
+            self._feed.cond.notify_all()
+        self._feed.wake()
+
+    # -- the loop ----------------------------------------------------------------------------
+
+    def look_up(self) -> None:
+        """Take from the journal what is answered already; the rest is to be asked."""
+        work, feed = self.work, self._feed
+        # Calibration first: every label needs it.
+        order = [*range(len(work.keys), len(work)), *range(len(work.keys))]
+        for start in range(0, len(order), 4096):
+            places = order[start : start + 4096]
+            found = self._journal.replies([work.key(place) for place in places])
+            for place in places:
+                entries = found.get(work.key(place))
+                if entries:
+                    feed.known[place] = len(entries)
+                    self._budget.spent += sum(entry.cost or 0.0 for entry in entries)
+                    if self._from_store(place, entries):
+                        continue
+                feed.todo.append(place)
+        feed.open = len(feed.todo)
+
+    def _from_store(self, place: int, entries: list[Entry]) -> bool:
+        """Settle a request from stored replies; False: it must be asked."""
+        settled = settle(self.work.call, entries)
+        if isinstance(settled, Lost):
+            rule = KINDS.get(settled.failure.kind)
+            if rule is None or rule.rerun != "told" or self.work.call.retry == "all":
+                return False
+            self._lose(place, settled)
+            return True
+        self.outcome.take(place, settled.entry, settled.reading, CACHED)
+        self._rows["cached"] += self._weight[place]
+        return True
+
+    def run(self) -> None:
+        """Answer everything that is open; returns when nothing is, or when the job must stop."""
+        feed = self._feed
+        if not feed.open:
+            return
+        mark = self.work.call.maker().key([])
+        successes = _successes(self.engine)
+        proven = time.monotonic() - successes.get(mark, -_PROVEN) < _PROVEN
+        if feed.open > 1 and not proven and not self.engine.limits.in_process:
+            feed.canary = feed.todo[0]
+        try:
+            feed.start()
+            while feed.open and self._control.mode == "run":
+                feed.closing = False
+                feed.heard = time.monotonic()
+                for results in self.engine.stream(feed, self._control):
+                    self._absorb(results)
+                self._forsaken()
+        except LLMFrameError as error:
+            self.error = self.error or error
+        except Exception as error:
+            broke = EngineError(
+                f"the engine {self.engine.name!r} broke off: {type(error).__name__}: {error}. "
+                f"{self._kept()}",
+                provider=self.engine.name,
+            )
+            broke.__cause__ = error
+            self.error = self.error or broke
+        finally:
+            feed.stop()
+            self._journal.flush()
+        if self._rows["ok"]:
+            successes[mark] = time.monotonic()
+
+    def _forsaken(self) -> None:
+        """The engine ended its stream; what it took and never answered goes out again."""
+        lost = [flight for flight in self._feed.flights.values() if flight.taken]
+        if lost and self._control.mode == "run":
+            failure = Failure("no_result", "the engine gave no result for this row", True)
+            self._absorb([Result(flight.request.key, failure=failure) for flight in lost])
+
+    # -- results -----------------------------------------------------------------------------
+
+    def _absorb(self, results: Iterable[Result]) -> None:
+        """Store, then check, then decide on each result."""
+        call, price, feed = self.work.call, self._budget.price, self._feed
+        landed: list[tuple[Result, Flight, Entry]] = []
+        replies: list[Entry] = []
+        now = time.time()
+        for result in results:
+            flight = feed.flights.pop(result.key, None)
+            usage = result.usage
+            cost = price.cost(usage) if price is not None and usage is not None else None
+            entry = _entry(result, flight, cost, now)
+            if usage is not None:
+                self._usage += usage
+                self._cost += cost or 0.0
+            if result.failure is None or result.text is not None or flight is None:
+                replies.append(entry)
+                if flight is not None:
+                    flight.claimed = False
+            if flight is None:
+                self._late(result)
+            else:
+                landed.append((result, flight, entry))
+        self._journal.record(replies)
+        readings = [call.read(result) for result, _, _ in landed]
+        with feed.cond:
+            feed.heard = time.monotonic()
+            for (result, flight, entry), reading in zip(landed, readings, strict=True):
+                feed.in_flight -= flight.taken
+                self._budget.settle(flight.reserved, entry.cost or 0.0)
+                flight.reserved = 0.0
+                if result.model:
+                    self.models.add(result.model)
+                if reading.failure is None:
+                    self._accept(flight, result, reading)
+                else:
+                    self._reject(flight, result, reading.failure, entry)
+            feed.cond.notify_all()
+            closed = not feed.open
+        if closed:
+            feed.wake()
+
+    def _accept(self, flight: Flight, result: Result, reading: Reading) -> None:
+        self.outcome.take(flight.place, result, reading, OK)
+        self._rows["ok"] += self._weight[flight.place]
+        self.repaired += bool(flight.repairs or reading.repaired)
+        if result.latency is not None:
+            self.latencies.append(result.latency)
+            self._feed.longest = max(self._feed.longest, result.latency)
+        self._feed.open -= 1
+        self._feed.canary = None
+        self._outage.answered()
+        self._quality.answer(None)
+
+    def _reject(self, flight: Flight, result: Result, failure: Failure, entry: Entry) -> None:
+        self.maybe_paid += failure.maybe_paid
+        if failure.kind == "canceled" and self._control.mode != "run":
+            return  # given up because we stopped: the row stays pending
+        if failure.fatal:
+            self._end(self._engine_error(failure, result.request_id))
+            return
+        spent = not self._brake(failure) and failure.kind != "rate_limited"
+        if result.failure is not None and result.text is None and spent:
+            # Only what says something about this row is kept as one of its replies.
+            self._journal.record([entry])
+            flight.claimed = False
+        if spent:
+            self._feed.known[flight.place] = self._feed.known.get(flight.place, 0) + 1
+        verdict = None if self.work.call.errors == "coerce" else self._quality.verdict()
+        if verdict is not None:
+            self._end(EngineError(f"{verdict}. {self._kept()}", provider=self.engine.name))
+        elif self._feed.canary is not None and self._canary_ends(flight, failure):
+            self._end(self._engine_error(failure, result.request_id))
+            return
+        pause = self._again_after(flight, result, failure, spent)
+        if pause is None:
+            lost = Lost(failure, result.text, flight.request.attempt, result.request_id)
+            self._lose(flight.place, lost)
+            self._feed.open -= 1
+        else:
+            flight.request = replace(flight.request, attempt=flight.request.attempt + 1)
+            self._feed.again(flight, pause)
+
+    def _brake(self, failure: Failure) -> bool:
+        """Count the failure; True where an outage is to blame, so that it spends no try."""
+        if failure.kind in OUTAGE:
+            was_open, now = self._outage.open, time.monotonic()
+            self._outage.failed(failure, now)
+            if self._outage.open:
+                self._feed.probe_at = now + self._outage.pause()
+            return was_open
+        if failure.kind not in {"rate_limited", "no_result"}:
+            self._outage.answered()
+            self._quality.answer(failure)
+        return False
+
+    def _canary_ends(self, flight: Flight, failure: Failure) -> bool:
+        """Whether the first row's failure is everybody's; else the gate opens, or stays shut."""
+        feed = self._feed
+        if self._refusals.ends(failure):
+            return True
+        if failure.kind == "invalid_request":
+            # It names nothing, so the row itself may be at fault: a short other row is tried.
+            feed.shortest_first()
+        elif failure.kind == "connection":
+            flight.tries = 0  # nothing was reached: the outage's patience decides, not the row's
+        elif failure.kind != "rate_limited" and (
+            failure.kind not in OUTAGE or flight.tries >= len(_PAUSES)
+        ):
+            feed.canary = None
+        return False
+
+    def _again_after(
+        self, flight: Flight, result: Result, failure: Failure, spent: bool
+    ) -> float | None:
+        """Seconds until the row is asked again, changed as its failure wants; None: it is not."""
+        rule = KINDS[failure.kind].again if failure.kind in KINDS else "no"
+        if rule == "backoff" and not spent:
+            return 0.0  # the outage says when
+        if rule == "wait":
+            flight.waits += 1
+            if failure.kind == "no_result" and flight.waits > TRIES:
+                return None
+            return failure.retry_after or random.uniform(0.1, 0.3) * min(flight.waits, 30)
+        if rule == "backoff" and flight.tries < len(_PAUSES):
+            pause = max(failure.retry_after or 0.0, _PAUSES[flight.tries])
+            flight.tries += 1
+            return pause * random.uniform(0.7, 1.3)
+        if rule == "repair" and failure.retryable and flight.repairs < self.work.call.repairs:
+            flight.repairs += 1
+            self._tell(flight, result, failure)
+            return 0.0
+        if rule == "longer" and not flight.longer:
+            limit = flight.request.sampling.max_tokens
+            if limit is not None:
+                flight.longer = True
+                sampling = replace(flight.request.sampling, max_tokens=4 * limit)
+                flight.request = replace(flight.request, sampling=sampling)
+                return 0.0
+        return None
+
+    def _tell(self, flight: Flight, result: Result, failure: Failure) -> None:
+        """Make the next request say what was wrong with this reply."""
+        if not result.text:
+            return
+        flight.asked = repair_message(self.work.call.form, failure, result.text)
+        told = (
+            *self.work.request(flight.place).messages,
+            {"role": "assistant", "content": result.text[:4000]},
+            {"role": "user", "content": flight.asked},
+        )
+        flight.request = replace(flight.request, messages=told, prefix=0)
+
+    def _lose(self, place: int, lost: Lost) -> None:
+        self.outcome.lose(place, lost)
+        self._rows["failed"] += self._weight[place]
+
+    def _late(self, result: Result) -> None:
+        """A second reply to one request: the first is kept, and the report says so."""
+        self.extra += 1
+        first = self._journal.replies([result.key]).get(result.key, [])
+        self.conflicts += any(entry.text not in {None, result.text} for entry in first)
+
+    # -- ends --------------------------------------------------------------------------------
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop the job: nothing more is sent, what is in flight is finished. Holds the lock.
+
+        Args:
+            error: Why; None: the outage has lasted longer than its patience.
+        """
+        if error is None:
+            last = self._outage.last
+            assert last is not None
+            error = self._engine_error(last, None)
+            error.retryable = True
+            self._control.mode = "abort"
+        self.error = self.error or error
+        if self._control.mode == "run":
+            self._control.mode = "drain"
+        self._feed.cond.notify_all()
+        self._feed.wake()
+
+    def _engine_error(self, failure: Failure, request_id: str | None) -> EngineError:
+        return EngineError(
+            f"{failure.message}. {self._kept()}",
+            provider=self.engine.name,
+            status=failure.status,
+            request_id=request_id,
+            retryable=failure.retryable,
+        )
+
+    def _kept(self) -> str:
+        done = self._rows["ok"] + self._rows["cached"]
+        return (
+            f"{done:,} of {self._total:,} rows are answered and kept; the same call sends the rest."
+        )
+
+
+def _successes(engine: Engine) -> dict[bytes, float]:
+    try:
+        return _proven.setdefault(engine, {})
+    except TypeError:  # an engine of the user's that cannot be hashed or referred to weakly
+        return {}
+
+
+def _entry(result: Result, flight: Flight | None, cost: float | None, at: float) -> Entry:
+    failure = result.failure
+    return Entry(
+        key=result.key,
+        attempt=flight.request.attempt if flight else 0,
+        lane="live",
+        at=at,
+        kind=failure.kind if failure else "ok",
+        message=failure.message if failure else "",
+        finish=result.finish,
+        text=result.text,
+        scores=result.choice_logprobs,
+        vector=result.vector,
+        model=result.model,
+        request_id=result.request_id,
+        usage=result.usage,
+        cost=cost,
+        latency=result.latency,
+        maybe_paid=failure is not None and failure.maybe_paid,
+        asked=flight.asked if flight else None,
+    )

@@ -1,0 +1,90 @@
+"""Few-shot examples: answers as the user has them become replies as the model should write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from llmframe import joins
+from llmframe.errors import PromptError
+from llmframe.labels import Labels
+from llmframe.prompts import is_missing
+from llmframe.rendering import plain
+from llmframe.schemas.forms import Form
+
+__all__ = ["shots"]
+
+
+def shots(
+    examples: Any, form: Form, columns: Sequence[Hashable], labels: Labels | None = None
+) -> list[tuple[Any, str]] | None:
+    """Examples as pairs of inputs and the text of a reply.
+
+    Args:
+        examples: A DataFrame with the prompt's and the output columns, a list of such dicts, or
+            a list of ``(inputs, answer)``.
+        form: What a reply looks like; every answer is checked against it.
+        columns: Output column of each field, for frames and dicts.
+        labels: Of `classify`: an answer is one of them.
+
+    Raises:
+        PromptError: An example has no answer, or one that does not fit; nothing was sent.
+    """
+    if examples is None:
+        return None
+    given = joins.examples(examples)
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise PromptError(
+            f"examples is a {type(examples).__name__}; expected a DataFrame, or a list of "
+            f"(inputs, answer). Nothing was sent."
+        )
+    return [_shot(number, item, form, columns, labels) for number, item in enumerate(given, 1)]
+
+
+def _shot(
+    number: int, item: Any, form: Form, columns: Sequence[Hashable], labels: Labels | None
+) -> tuple[Any, str]:
+    if isinstance(item, Mapping):
+        fields = dict(zip(columns, (field.name for field in form.fields), strict=False))
+        answer: Any = {fields[name]: value for name, value in item.items() if name in fields}
+        inputs: Any = {name: value for name, value in item.items() if name not in fields}
+        if form.bare or labels is not None:
+            answer = next(iter(answer.values()), None) if len(answer) <= 1 else answer
+    elif isinstance(item, list | tuple) and len(item) == 2:
+        inputs, answer = item
+    else:
+        raise PromptError(
+            f"example {number} is a {type(item).__name__}; expected (inputs, answer) or a dict."
+        )
+    empty = not answer if isinstance(answer, dict) else is_missing(answer)
+    if empty:
+        listed = ", ".join(map(repr, columns))
+        raise PromptError(
+            f"example {number} has no answer; expected a value for {listed}. Nothing was sent."
+        )
+    return inputs, _reply(number, answer, form, labels)
+
+
+def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
+    """The text of a reply that gives this answer."""
+    if form.schema is None:
+        return answer if isinstance(answer, str) else json.dumps(plain(answer), ensure_ascii=False)
+    if labels is not None and not isinstance(answer, Mapping | list | tuple | set):
+        place = labels.match(str(getattr(answer, "value", answer)))
+        if place is None:
+            known = ", ".join(labels.texts[:10])
+            raise PromptError(
+                f"example {number}: {answer!r} is none of the labels {known}. Nothing was sent."
+            )
+        answer = labels.texts[place]
+    names = list(form.schema["properties"])
+    if not isinstance(answer, Mapping) or (form.bare and names[0] not in answer):
+        answer = {names[-1] if labels is not None else names[0]: answer}
+    value = plain(dict(answer))
+    checked = form.check(value)
+    if checked.failure is not None:
+        raise PromptError(
+            f"example {number} does not fit: {checked.failure.message}. Nothing was sent."
+        )
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,390 @@
+"""What the verbs mean: arguments in, a `Prepared` call out; everything wrong is said here.
+
+Each ``prepare_…`` checks its arguments, and sends and stores nothing. `accessor` gives them to
+frames, Series and namespaces.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Final, Literal, TypedDict, Unpack
+
+import numpy as np
+
+from llmframe import frames, joins
+from llmframe import labels as labelling
+from llmframe.calls import Call, content_free
+from llmframe.engines import engine_for
+from llmframe.engines.base import BatchEngine, Engine
+from llmframe.errors import PromptError, SchemaError
+from llmframe.jobs import Prepared, job
+from llmframe.plans import ceiling
+from llmframe.prompts import Source, build, source_template
+from llmframe.requests import Sampling
+from llmframe.schemas.forms import Form, form
+from llmframe.shots import shots
+
+__all__ = [
+    "Asked",
+    "Common",
+    "prepare_classify",
+    "prepare_extract",
+    "prepare_filter",
+    "prepare_map",
+]
+
+
+class Common(TypedDict, total=False):
+    """Keywords that every verb takes."""
+
+    model: Any
+    batch: bool | None
+    system: str | None
+    examples: Any
+    into: Any
+    if_exists: Literal["raise", "replace", "fill"]
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+    extra: Mapping[str, Any] | None
+    errors: Literal["warn", "raise", "coerce"]
+    missing: Literal["skip", "blank", "raise"]
+    retry: Literal["transient", "all"]
+    repairs: int
+    budget: float | None
+    cache: bool
+    dedupe: bool
+    flatten: bool
+    dtype_backend: Literal["numpy_nullable", "pyarrow"] | None
+    details: bool
+    progress: bool | None
+    concurrency: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The common keywords with their defaults, checked."""
+
+    model: Any = None
+    batch: bool | None = None
+    system: str | None = None
+    examples: Any = None
+    into: Any = None
+    if_exists: str = "raise"
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    extra: Mapping[str, Any] | None = None
+    errors: str = "warn"
+    missing: str = "skip"
+    retry: str = "transient"
+    repairs: int = 1
+    budget: float | None = None
+    cache: bool = True
+    dedupe: bool = True
+    flatten: bool = False
+    dtype_backend: str | None = None
+    details: bool = False
+    progress: bool | None = None
+    concurrency: int | None = None
+
+
+_ONE_OF: Final[dict[str, tuple[Any, ...]]] = {
+    "if_exists": ("raise", "replace", "fill"),
+    "errors": ("warn", "raise", "coerce"),
+    "missing": ("skip", "blank", "raise"),
+    "retry": ("transient", "all"),
+    "dtype_backend": (None, "numpy_nullable", "pyarrow"),
+}
+_NAMES: Final = [field.name for field in fields(Asked)]
+
+
+def asked(verb: str, common: Mapping[str, Any], own: Sequence[str] = ()) -> Asked:
+    """The common keywords, checked.
+
+    Raises:
+        TypeError: No such keyword; names the near miss.
+        ValueError: A value that the keyword does not take.
+    """
+    for name in common:
+        if name not in _NAMES:
+            near = difflib.get_close_matches(name, [*_NAMES, *own], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
+    given = Asked(**common)
+    for name, choices in _ONE_OF.items():
+        value = getattr(given, name)
+        if value not in choices:
+            listed = ", ".join(map(repr, choices))
+            raise ValueError(f"{name}={value!r}: expected one of {listed}.")
+    _number("max_tokens", given.max_tokens, 1, whole=True)
+    _number("concurrency", given.concurrency, 1, whole=True)
+    _number("repairs", given.repairs, 0, whole=True)
+    _number("budget", given.budget, 0)
+    _number("temperature", given.temperature, 0)
+    if given.seed is not None and not _whole(given.seed):
+        raise ValueError(f"seed={given.seed!r}: expected an integer.")
+    if given.system is not None and not isinstance(given.system, str):
+        raise PromptError(f"system={given.system!r}: expected text.")
+    if given.extra is not None:
+        try:
+            json.dumps(dict(given.extra), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"extra={given.extra!r} is no plain JSON: {error}.") from None
+    return given
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _number(name: str, value: Any, least: float, *, whole: bool = False) -> None:
+    if value is None:
+        return
+    right = (
+        _whole(value)
+        if whole
+        else (
+            isinstance(value, int | float | np.number)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+        )
+    )
+    if not right or value < least:
+        kind = "an integer" if whole else "a number"
+        raise ValueError(f"{name}={value!r}: expected {kind} of at least {least:g}.")
+
+
+def _sampling(given: Asked) -> Sampling:
+    return Sampling(
+        None if given.temperature is None else float(given.temperature),
+        None if given.max_tokens is None else int(given.max_tokens),
+        None if given.seed is None else int(given.seed),
+        None if given.extra is None else dict(given.extra),
+    )
+
+
+def _identity(engine: Engine | BatchEngine) -> dict[str, str]:
+    return {"provider": engine.name, "model": engine.model, **engine.identity()}
+
+
+def prepare_map(data: Any, prompt: Any, schema: Any = None, **common: Unpack[Common]) -> Prepared:
+    """`map`: one reply a row, as text or as the fields of `schema`."""
+    given = asked("map", common, ("prompt", "schema"))
+    return _prepare("map", data, prompt, form(schema, name="response"), given, "response")
+
+
+def prepare_extract(data: Any, source: Any, schema: Any, **common: Unpack[Common]) -> Prepared:
+    """`extract`: the fields of `schema`, as the text of `source` gives them."""
+    given = asked("extract", common, ("source", "schema"))
+    if schema is None:
+        raise SchemaError("extract() needs a schema, such as {'name': str, 'price': float}.")
+    table = frames.Table(data)
+    text = source_template(source, table.names, table.index_names)
+    prompt = text.wrapped(
+        "Extract the requested fields from the text between the lines. Where the text does not "
+        "say, answer null if the field allows it; make nothing up.\n-----\n",
+        "\n-----",
+    )
+    return _prepare("extract", data, prompt, form(schema, name="response"), given, "response")
+
+
+def prepare_filter(
+    data: Any, condition: Any, *, keep_failed: bool = False, **common: Unpack[Common]
+) -> Prepared:
+    """`filter`: does the condition hold for the row?"""
+    given = asked("filter", common, ("condition", "keep_failed"))
+    if given.into is not None:
+        raise ValueError("filter() adds no column, so it takes no into=. Use map(…, bool).")
+    prompt = condition
+    if isinstance(condition, str):
+        prompt = Source("template", condition).wrapped(
+            "Decide whether this holds, and answer true or false.\n\n"
+        )
+    return _prepare(
+        "filter", data, prompt, form(bool, name="holds"), given, "holds", keep_failed=keep_failed
+    )
+
+
+def prepare_classify(
+    data: Any,
+    source: Any,
+    labels: Any,
+    *,
+    multi: bool = False,
+    explain: bool = False,
+    confidence: bool = False,
+    calibration: Literal["auto", "contextual", "batch", "none"] = "auto",
+    **common: Unpack[Common],
+) -> Prepared:
+    """`classify`: one of `labels` a row, or any number of them with `multi`."""
+    own = ("source", "labels", "multi", "explain", "confidence", "calibration")
+    given = asked("classify", common, own)
+    if calibration not in {"auto", "contextual", "batch", "none"}:
+        raise ValueError(
+            f"calibration={calibration!r}: expected 'auto', 'contextual', 'batch' or 'none'."
+        )
+    if multi and confidence:
+        raise ValueError("multi=True gives no confidence: there is no one label to be sure of.")
+    table = frames.Table(data)
+    known = labelling.labels(labels)
+    system, before, after = labelling.instructions(
+        known, multi=multi, explain=explain, system=given.system
+    )
+    text = source_template(source, table.names, table.index_names)
+    engine = engine_for(given.model, batch=given.batch)
+    scored = not multi and not explain
+    if calibration == "auto":
+        calibration = "contextual" if engine.limits.calibrate else "none"
+    free = content_free(before, after, system) if scored and calibration == "contextual" else ()
+    return _prepare(
+        "classify",
+        data,
+        text.wrapped(before, after),
+        known.form(name="label", multi=multi, explain=explain),
+        given,
+        "label",
+        engine=engine,
+        system=system,
+        labels=known,
+        scored=scored,
+        calibration=calibration,
+        confidence=confidence,
+        content_free=free,
+    )
+
+
+def _prepare(
+    verb: str,
+    data: Any,
+    prompt: Any,
+    shape: Form,
+    given: Asked,
+    main: str,
+    *,
+    engine: Engine | BatchEngine | None = None,
+    system: str | None = None,
+    keep_failed: bool = False,
+    **classify: Any,
+) -> Prepared:
+    """What all verbs share, once the prompt and the form are known."""
+    engine = engine or engine_for(given.model, batch=given.batch)
+    table = frames.Table(data)
+    if given.flatten:
+        shape = shape.flat()
+    columns = _columns(verb, shape, given.into, main, bool(classify.get("confidence")))
+    bind = partial(
+        build,
+        prompt,
+        system=given.system if system is None else system,
+        examples=shots(given.examples, shape, columns, classify.get("labels")),
+        blank=given.missing == "blank",
+    )
+    bound = bind(table.names, table.index_names)
+    prefix = given.into if isinstance(given.into, str) else "llm"
+    asked_rows = None
+    if verb != "filter":
+        more = joins.detail_names(prefix) if given.details else []
+        own = _written_by(data, verb)
+        frames.check_output(data, [*columns, *more], if_exists=given.if_exists, own=own)  # type: ignore[arg-type]
+        if given.if_exists == "fill":
+            asked_rows = frames.unfilled(data, columns)
+    call = Call(
+        verb=verb,
+        bind=bind,
+        form=shape,
+        identity=_identity(engine),
+        sampling=_sampling(given),
+        ceiling=ceiling(shape),
+        missing=given.missing,
+        dedupe=given.dedupe,
+        repairs=given.repairs,
+        retry=given.retry,
+        errors=given.errors,
+        columns=tuple(columns),
+        code=bound.code or shape.code,
+        **classify,
+    )
+    return Prepared(
+        data,
+        table,
+        call,
+        engine,
+        asked=asked_rows,
+        keep_failed=keep_failed,
+        if_exists=given.if_exists,
+        dtype_backend=given.dtype_backend,
+        details=given.details,
+        prefix=prefix,
+        progress=given.progress,
+        budget=given.budget,
+        concurrency=given.concurrency or getattr(engine, "concurrency", None),
+        cache=given.cache,
+        advice=_advice(given),
+    )
+
+
+def _advice(given: Asked) -> tuple[str, ...]:
+    if given.temperature and given.dedupe:
+        return (
+            "identical rows share one request and one answer; with temperature > 0, "
+            "dedupe=False draws one for each.",
+        )
+    return ()
+
+
+def _columns(verb: str, shape: Form, into: Any, main: str, confidence: bool) -> list[Hashable]:
+    """Output column of each field; names follow the verb, never the count."""
+    names = [field.name for field in shape.fields]
+    if isinstance(into, Mapping):
+        unknown = [key for key in into if key not in names]
+        if unknown:
+            raise SchemaError(
+                f"into={dict(into)!r}: there is no field {unknown[0]!r}; "
+                f"fields are {', '.join(map(repr, names))}."
+            )
+        columns: list[Hashable] = [into.get(name, name) for name in names]
+        base = into.get(main, main)
+    elif into is not None and not isinstance(into, str | tuple):
+        raise SchemaError(f"into={into!r}: expected a column name, or a dict field → column.")
+    elif verb == "classify" or shape.bare:
+        base = main if into is None else into
+        columns = [base if name in {main, "response"} else _companion(base, name) for name in names]
+    else:
+        base = main
+        prefix = "" if into is None else str(into).removesuffix("_") + "_"
+        columns = [prefix + name for name in names]
+    if confidence:
+        columns.append(_companion(base, "confidence"))
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise SchemaError(f"two fields would go into column {twice[0]!r}; rename one with into=.")
+    return columns
+
+
+def _companion(base: Hashable, name: str) -> Hashable:
+    if isinstance(base, tuple):
+        return (*base[:-1], f"{base[-1]}_{name}")
+    return f"{base}_{name}"
+
+
+def _written_by(data: Any, verb: str) -> Callable[[Any], bool]:
+    """Whether a column of `data` was written by the same verb."""
+    written = joins.written(data)
+
+    def own(column: Any) -> bool:
+        name = written.get(column)
+        if name is None:
+            return False
+        try:
+            return job(name).verb == verb
+        except Exception:
+            # The job was purged, or its store is another: the frame itself says it is ours.
+            return True
+
+    return own
