@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,10 +90,15 @@ class Outage:
 
 
 class Quality:
-    """Trips when, after 100 answers, more than 90 % are invalid, truncated or refused."""
+    """Trips when more than 90 % of the last answers are invalid, truncated or refused.
+
+    It looks after 100 answers, then at the last 300: a model that turns bad in mid-run is seen,
+    and a bad stretch of the data is not taken for one.
+    """
 
     _BAD: Final = frozenset({"invalid_output", "empty_output", "truncated", "refused"})
     _AFTER: Final = 100
+    _LAST: Final = 300
     _REMEDY: Final = {
         "invalid_output": "the schema is not being applied: try another model or a simpler schema",
         "empty_output": "the model says nothing: raise max_tokens or try another model",
@@ -102,23 +107,28 @@ class Quality:
     }
 
     def __init__(self) -> None:
-        self._answers = 0
+        self._last: deque[str | None] = deque()
         self._bad: Counter[str] = Counter()
 
     def answer(self, failure: Failure | None) -> None:
         """Count one answer of the model."""
-        self._answers += 1
-        if failure is not None and failure.kind in self._BAD:
-            self._bad[failure.kind] += 1
+        kind = failure.kind if failure is not None and failure.kind in self._BAD else None
+        self._last.append(kind)
+        if kind is not None:
+            self._bad[kind] += 1
+        if len(self._last) > self._LAST:
+            old = self._last.popleft()
+            if old is not None:
+                self._bad[old] -= 1
 
     def verdict(self) -> str | None:
         """What is wrong and one remedy, or None."""
-        bad = self._bad.total()
-        if self._answers < self._AFTER or bad <= 0.9 * self._answers:
+        bad, answers = self._bad.total(), len(self._last)
+        if answers < self._AFTER or bad <= 0.9 * answers:
             return None
         kind, count = self._bad.most_common(1)[0]
         return (
-            f"{bad} of the first {self._answers} answers are no use ({count} {kind}); "
+            f"{bad} of the last {answers} answers are no use ({count} {kind}); "
             f'{self._REMEDY[kind]}. errors="coerce" would go on all the same'
         )
 

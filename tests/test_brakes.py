@@ -54,8 +54,19 @@ def test_quality_trips_past_ninety_percent_of_a_hundred_and_names_the_commonest_
         quality.answer(None)
     assert quality.verdict() is None
     quality.answer(Failure("truncated", "cut"))
-    assert "91 of the first 100 answers" in (quality.verdict() or "")
+    assert "91 of the last 100 answers" in (quality.verdict() or "")
     assert "60 invalid_output" in (quality.verdict() or "")
+
+
+def test_quality_sees_a_model_that_turns_bad_after_a_million_good_answers():
+    quality = Quality()
+    for _ in range(10_000):
+        quality.answer(None)
+    answers = 0
+    while quality.verdict() is None:
+        quality.answer(Failure("refused", "no"))
+        answers += 1
+    assert answers == 271
 
 
 def test_quality_leaves_a_job_alone_that_is_only_bad():

@@ -172,7 +172,7 @@ def test_a_refused_connection_tells_no_secret(home: Path) -> None:
         MODEL, base_url=f"http://user:{PASSWORD}@127.0.0.1:9/v1", api_key=SECRET, timeout=5
     )
     with pytest.raises(lf.EngineError) as caught:
-        pd.DataFrame({"t": ["a"]}).llm.map("{t}", model=engine)
+        pd.DataFrame({"t": ["a", "b"]}).llm.map("{t}", model=engine)
     leaks(everything_about(caught.value), "the exception")
     leaks(pickle.dumps(caught.value), "the pickled exception")
     leaks(store_bytes(home), "the store")
@@ -189,7 +189,8 @@ def test_a_key_with_a_line_end_is_told_without_showing_it(serve: Any) -> None:
 
     with pytest.raises((lf.ModelError, lf.EngineError)) as caught:
         call()
-    leaks(everything_about(caught.value), "the exception")
+    # Without locals: the frame that was given the key has it.
+    leaks("".join(traceback.format_exception(caught.value)), "the traceback")
     assert server.count == 0
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -163,7 +163,8 @@ class OpenAI:
                 )
         self._headers = sent
         key = getattr(self._client, "api_key", None)
-        self._secrets = _secrets(sent, user, key if isinstance(key, str) else "")
+        own = [str(value) for value in (headers or {}).values()]
+        self._secrets = _secrets(sent, user, key if isinstance(key, str) else "", own)
 
     def _start(self) -> None:
         self.limiter = Limiter()
@@ -352,9 +353,11 @@ def _split_user(base_url: str | None) -> tuple[str, str | None]:
     return unquote(user), urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
 
 
-def _secrets(headers: Mapping[str, str], user: str, key: str) -> tuple[str, ...]:
-    """What must never be shown: keys and the values of telling headers, longest first."""
-    found = {user, user.partition(":")[2], key}
+def _secrets(
+    headers: Mapping[str, str], user: str, key: str, own: Sequence[str]
+) -> tuple[str, ...]:
+    """What must never be shown: keys, telling headers and the user's own, longest first."""
+    found = {user, user.partition(":")[2], key, *own}
     for name, value in headers.items():
         if _SECRET_NAMES.search(name):
             found |= {value, value.rpartition(" ")[2]}

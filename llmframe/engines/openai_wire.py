@@ -288,8 +288,11 @@ def failure_of(
     if status in {400, 403, 422} and _FILTERED.search(told):
         return failure("content_filter")
     if status in {401, 402, 403} or (status == 400 and _BAD_KEY.search(told)):
-        what = {402: "the account cannot pay", 403: "not allowed"}.get(status, "the key is refused")
-        return failure("invalid_request", f"{what} ({about})", fatal=True)
+        what, remedy = {
+            402: ("the account cannot pay", "Check its plan and billing"),
+            403: ("not allowed", "Check what the key may use"),
+        }.get(status, ("the key is refused", "Set OPENAI_API_KEY or pass api_key="))
+        return failure("invalid_request", f"{what} ({about}). {remedy}", fatal=True)
     if status in {400, 404} and (code == "model_not_found" or _NO_MODEL.search(told)):
         return failure("invalid_request", f"no such model ({about})", fatal=True)
     if status in {404, 405, 410}:
