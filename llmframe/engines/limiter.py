@@ -40,7 +40,7 @@ _MANY: Final = 8
 """Failures between two pauses, at least: the run counts them to tell an outage."""
 
 _SETTLED: Final = 15.0
-_DOUBTS: Final = 3
+_DOUBTS: Final = 4
 _UNPACED: Final = 60.0
 """A right pace is not refused before it has been raised, which takes `_PROBE` seconds. Where that
 happens more than `_DOUBTS` times, the pace is not what the server objects to: some answer 429 to
@@ -124,6 +124,7 @@ class Limiter:
         self._good = 0
         self._idle = -math.inf  # when the last request in flight ended
         self._early = 0  # refusals of a pace that should have been right
+        self._longest = 0.0  # pause of late
         self._unpaced = -math.inf  # no pace is learned until then
         self._refusals = 0  # pauses in a row without a success between
         self._sick = 0.0
@@ -251,6 +252,11 @@ class Limiter:
             self._pace = _MARGIN * self._good / max(now - self._since + pause, 1e-3)
         elif self._pace is not None:
             self._pace /= 2
+        # "Wait two seconds" allows about one request every two seconds: far below that, the
+        # pace follows chance and not the server.
+        self._longest = max(pause, 0.9 * self._longest)
+        if self._pace is not None:
+            self._pace = max(self._pace, 0.25 / max(self._longest, 1e-3))
         self._window = max(1.0, min(self._window, self.in_flight + 1.0) / 2)
         self._refusals += 1
         if asked is not None:
