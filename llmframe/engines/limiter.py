@@ -262,6 +262,8 @@ class Limiter:
         if asked is not None:
             pause += min(1.0, 0.05 * asked) * self._jitter()
         self._pause(now, pause)
+        self._paced = self._since = self._until
+        self._good = 0
 
     def _failed(self, ticket: Ticket, asked: float | None) -> None:
         now = self._clock()
@@ -280,8 +282,8 @@ class Limiter:
         self.free = False
         self._decided = now
         self._until = max(self._until, now + seconds)
-        self._next = self._paced = self._until
-        self._since, self._good, self._bad = self._until, 0, 0
+        self._next = self._until
+        self._bad = 0
 
     def _spread(self) -> float:
         return 0.75 + 0.5 * self._jitter()
