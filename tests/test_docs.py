@@ -13,7 +13,6 @@ import contextlib
 import doctest
 import importlib
 import io
-import os
 import pkgutil
 import re
 import tempfile
@@ -29,6 +28,7 @@ import pytest
 import llmframe
 
 ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Shown output differs between pandas 2 and 3 (NaN or <NA> in a text column). The pages show what
@@ -127,6 +127,25 @@ def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert shown == (cell.shown or ""), f"{path.name}:{cell.line}"
 
 
+@pytest.mark.local_model
+def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A key and a network are what the tests do not have; the labels are the embedded model's own.
+    monkeypatch.setattr(llmframe, "OpenAI", _stand_in, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for cell, shown in run(README):
+        if SHOWS_AS_WRITTEN:
+            assert _masked(shown) == _masked(cell.shown or ""), f"README.md:{cell.line}"
+
+
+def _stand_in(*args: Any, **keywords: Any) -> llmframe.testing.FakeEngine:
+    return llmframe.testing.FakeEngine()
+
+
+def _masked(shown: str) -> str:
+    """Without the digits of probabilities, which differ a little between processors."""
+    return re.sub(r"0\.\d+", "0.#", shown)
+
+
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(llmframe.__path__, "llmframe.")
@@ -144,15 +163,19 @@ def test_docstring_examples_run(name: str) -> None:
     assert not failed.getvalue(), failed.getvalue()
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [README, *PAGES], ids=lambda path: path.stem)
 def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text())
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ.update(LLMFRAME_HOME=folder, LLMFRAME_PROGRESS="0")
+    models = llmframe.options.home() / "models"
+    for page in [README, *PAGES]:
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            (Path(folder) / "models").symlink_to(models)
+            patch.setenv("LLMFRAME_HOME", folder)
+            patch.setenv("LLMFRAME_PROGRESS", "0")
+            patch.setattr(llmframe, "OpenAI", _stand_in, raising=False)
             with llmframe.set_options():
                 write(page)

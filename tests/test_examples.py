@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 EMBEDDED = [pytest.mark.slow, pytest.mark.local_model]
 
 
+@functools.cache  # an example on the embedded model takes half a minute
 def run(path: Path) -> str:
     done = subprocess.run(
         [sys.executable, str(path)],
