@@ -57,7 +57,7 @@ def declared(*extras: str) -> set[str]:
 def third_party(folder: Path) -> Iterator[tuple[str, str]]:
     """(file, distribution) of every import in `folder` that leaves Python and the project."""
     installed = packages_distributions()
-    ours = {"llmframe", "tests"} | {path.stem for path in folder.rglob("*.py")}
+    ours = {"llmframe", "tests"} | {path.stem for path in folder.rglob("*")}
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
