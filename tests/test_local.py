@@ -68,6 +68,7 @@ def test_a_missing_model_says_what_to_run(monkeypatch):
     for use in (lambda engine: engine.identity(), lambda engine: drive(engine, [ask("x")])):
         with pytest.raises(ModelError, match="python -m llmframe download"):
             use(Local())
+    Local().close()
 
 
 def test_a_spoilt_model_file_ends_the_job(tmp_path):
@@ -191,7 +192,9 @@ def test_what_the_library_throws_is_a_lost_row_and_a_fresh_model(scripted):
 
     engine, loaded = scripted(write)
     first, second = drive(engine, [ask("x", 0), ask("y", 1)])
-    assert (first.failure.kind, first.failure.message) == ("engine_lost", "out of memory")
+    assert first.failure.kind == "engine_lost"
+    assert first.failure.retryable
+    assert "out of memory" in first.failure.message
     assert second.text == "ok"
     assert len(loaded) == 2
 
@@ -332,6 +335,19 @@ def test_two_streams_at_once_keep_their_answers(engine):
         for i in range(4):
             scores = together[name][i].choice_logprobs
             assert scores == pytest.approx(alone[name][i].choice_logprobs, abs=0.05)
+
+
+def test_several_replies_at_once(local_model):
+    engine = Local(local_model, n_ctx=256, slots=2)
+    short = Sampling(max_tokens=6)
+    asked = [ask(f"Say {word}", i, sampling=short) for i, word in enumerate("abcd")]
+    asked += [ask(f"Is {i} even?", i + 4, choices=("yes", "no")) for i in range(4)]
+    found = by_position(drive(engine, asked, limit=4))
+    assert sorted(found) == list(range(8))
+    assert all(result.failure is None for result in found.values())
+    assert all(found[i].usage.output_tokens <= 6 for i in range(4))
+    assert all(len(found[i].choice_logprobs) == 2 for i in range(4, 8))
+    engine.close()
 
 
 def test_an_abort_is_heard_and_the_model_is_free_again(engine):

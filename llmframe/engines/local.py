@@ -13,7 +13,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -21,6 +23,7 @@ from typing import Any, Final
 from llmframe import models
 from llmframe.engines import local_server as llama
 from llmframe.engines.base import Control, Limits, Source
+from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
 from llmframe.schemas import dialects
@@ -135,7 +138,8 @@ class Local:
 
     def close(self) -> None:
         """Let go of the model; it is loaded again when next used."""
-        llama.drop(self._config())
+        with suppress(ModelError):
+            llama.drop(self._config())
 
     def _config(self) -> llama.Config:
         cores = _cores()
@@ -197,10 +201,12 @@ class _Crew:
             result = (self._score if request.choices else self._write)(server, request)
         except llama.Refused as refused:
             result = Result(request.key, failure=refused.failure)
-        except RuntimeError as error:
-            # What the library throws from C++ (out of memory, a backend that died).
+        except (RuntimeError, OSError, HTTPException) as error:
+            # What the library throws from C++ (out of memory, a backend that died), or its port
+            # no longer answers.
             llama.drop(self.config)
-            result = Result(request.key, failure=Failure("engine_lost", str(error), retryable=True))
+            failure = Failure("engine_lost", f"the local model failed: {error}", retryable=True)
+            result = Result(request.key, failure=failure)
         return replace(result, model=self._model, latency=time.perf_counter() - start)
 
     def _score(self, server: llama.LlamaServer, request: Request) -> Result:

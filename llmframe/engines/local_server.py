@@ -189,6 +189,7 @@ class LlamaServer:
         Raises:
             Refused: The server refused it.
             Cancelled: `stop` said so.
+            RuntimeError: The library failed.
         """
         chunks: list[Mapping[str, Any]] = []
 
@@ -198,7 +199,14 @@ class LlamaServer:
 
         streamed = {**body, "stream": True, "return_progress": True}
         self._server.handle_completions(streamed, receive)
-        return _completion(chunks)
+        last = chunks[-1] if chunks else {}
+        if "error" in last:
+            raise Refused(_failure(last["error"]))
+        if "usage" in last:
+            return _completion(chunks)
+        if stop():
+            raise Cancelled
+        raise RuntimeError("llama.cpp ended a reply before its end.")
 
     def _render(self, messages: Sequence[Message], template: Mapping[str, Any]) -> str:
         body = {"messages": list(messages), "chat_template_kwargs": dict(template)}
@@ -242,11 +250,7 @@ class LlamaServer:
 
 
 def _completion(chunks: Sequence[Mapping[str, Any]]) -> Completion:
-    last = chunks[-1] if chunks else {}
-    if "error" in last:
-        raise Refused(_failure(last["error"]))
-    if "usage" not in last:
-        raise Cancelled
+    last = chunks[-1]
     found = [chunk["choices"][0]["logprobs"] for chunk in chunks]
     usage = last["usage"]
     return Completion(
