@@ -23,8 +23,9 @@ from llmframe.errors import (
     StoreError,
 )
 from llmframe.functions import classify, extract, filter, map
-from llmframe.jobs import Job, job, jobs, purge
+from llmframe.jobs import Job
 from llmframe.options import get_options, set_options
+from llmframe.submits import job, jobs, purge
 
 if TYPE_CHECKING:
     from llmframe.engines.local import Local

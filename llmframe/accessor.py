@@ -12,9 +12,10 @@ import pandas as pd
 
 from llmframe import joins
 from llmframe.errors import StoreError, warn_user
-from llmframe.jobs import Prepared, job, plan, submit
 from llmframe.outcomes import Outcome
+from llmframe.prepared import Prepared
 from llmframe.reports import Trace
+from llmframe.submits import job, plan, submit
 from llmframe.verbs import (
     Asked,
     prepare_classify,

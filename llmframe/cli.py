@@ -37,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(download())
         elif given.command == "jobs":
-            from llmframe.jobs import jobs
+            from llmframe.submits import jobs
 
             print(jobs())
         else:
-            from llmframe.jobs import job
+            from llmframe.submits import job
 
             found = job(given.job)
             print(found.report())

@@ -17,11 +17,11 @@ from typing import Final
 import orjson
 
 from llmframe.brakes import Budget, Outage
-from llmframe.calls import Work
 from llmframe.engines.base import Mode
 from llmframe.errors import BudgetError, LLMFrameError
 from llmframe.journal import Entry, Journal
 from llmframe.requests import Request
+from llmframe.work import Work
 
 __all__ = ["Control", "Feed", "Flight"]
 

@@ -1,161 +1,31 @@
-"""Jobs: submit, wait, join, cancel; from the process that made them or from any other."""
+"""Jobs: wait, join, cancel, look back; in the process that made them or in any other."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import contextlib
-import json
 import os
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from llmframe import frames, joins
-from llmframe.brakes import Budget
-from llmframe.calls import Call, Work, call_from
-from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import (
-    BudgetError,
-    EngineError,
-    RowsFailed,
-    StoreError,
-)
-from llmframe.journal import JobRecord, Journal, new_job_id
-from llmframe.options import get_options
-from llmframe.outcomes import Lost, Outcome, outcome_of, settle
-from llmframe.plans import Plan, plan_of, price_of
+from llmframe.calls import Call
+from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError
+from llmframe.journal import JobRecord, Journal
+from llmframe.outcomes import Outcome, outcome_of
+from llmframe.prepared import Prepared
 from llmframe.progress import display
-from llmframe.reports import JobStatus, JobTable, Report, Trace
+from llmframe.reopened import stored_failures, with_code
+from llmframe.reports import JobStatus, Report, Trace
 from llmframe.runs import Run
+from llmframe.work import Work, compiled
 
-__all__ = ["Job", "Prepared", "job", "jobs", "plan", "purge", "submit"]
-
-_live: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
-"""Jobs of this process, so that `job(id)` finds the one that is running."""
-
-_calls: dict[str, tuple[Call, Journal]] = {}
-"""Calls of this process by job id: they hold the code that the journal cannot."""
-
-_KEPT: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A call on a frame, ready to be planned or submitted.
-
-    Attributes:
-        data: The DataFrame or Series.
-        table: Its rows.
-        call: What is asked.
-        engine: Who answers.
-        asked: Which rows to ask; None: all.
-        keep_failed: `filter` keeps the rows without an answer.
-        if_exists: What an existing output column means.
-        dtype_backend: As in ``read_csv``.
-        details: Add the columns about each row's request.
-        prefix: Name that the detail columns begin with.
-        progress: Show it or not; None: as it fits.
-        budget: US$.
-        concurrency: Requests in flight at once; None: the engine's default.
-        cache: False: ask every row anew, once.
-        advice: Sentences for the plan.
-    """
-
-    data: Any
-    table: frames.Table
-    call: Call
-    engine: Engine | BatchEngine
-    asked: npt.NDArray[np.bool_] | None = None
-    keep_failed: bool = False
-    if_exists: str = "raise"
-    dtype_backend: str | None = None
-    details: bool = False
-    prefix: str = "llm"
-    progress: bool | None = None
-    budget: float | None = None
-    concurrency: int | None = None
-    cache: bool = True
-    advice: tuple[str, ...] = ()
-
-
-def journal_of(engine: Engine | BatchEngine | None) -> Journal:
-    """The store of an engine: its own where it has one (fakes), else the user's."""
-    store = getattr(engine, "store", None)
-    return store if isinstance(store, Journal) else Journal.open()
-
-
-def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
-    """Compile, and look up what is answered already; nothing is sent."""
-    engine = prepared.engine
-    if not prepared.cache:
-        prepared = replace(prepared, call=replace(prepared.call, salt=job))
-    journal = journal_of(engine)
-    work = prepared.call.compile(prepared.table, prepared.asked)
-    batch = isinstance(engine, BatchEngine)
-    known = price_of(engine, batch=batch)
-    if prepared.budget is not None and known is None:
-        raise BudgetError(
-            f"budget={prepared.budget} cannot be kept: no price is known for "
-            f"{engine.name}/{engine.model}. Nothing was sent. Give one with "
-            f'lf.set_options(prices={{"{engine.name}/{engine.model}": (input, output)}}), '
-            f"US$ per million tokens."
-        )
-    options = get_options()
-    stream: Any = engine
-    if isinstance(engine, BatchEngine):
-        from llmframe.lanes import Lane
-
-        stream = Lane(engine, journal, job)
-    limit = prepared.concurrency or options.concurrency or engine.limits.concurrency
-    run = Run(
-        work,
-        stream,
-        journal,
-        Budget(known, prepared.budget),
-        job=job,
-        limit=limit,
-        keep_prompts=options.keep_prompts is not False,
-    )
-    run.look_up()
-    return prepared, work, run, journal
-
-
-def plan(prepared: Prepared) -> Plan:
-    """What a call would send and cost; nothing is sent, nothing is stored."""
-    prepared, work, run, _ = _start(prepared, "plan")
-    return plan_of(work, run, prepared.engine, prepared.advice)
-
-
-def submit(prepared: Prepared) -> Job:
-    """Start a call; returns at once.
-
-    Raises:
-        BudgetError: The expected cost passes the budget; nothing was sent.
-        LLMFrameError: As the engine or the journal cannot be used.
-    """
-    name = new_job_id()
-    prepared, work, run, journal = _start(prepared, name)
-    if prepared.budget is not None and run.left:
-        expected = plan_of(work, run, prepared.engine, prepared.advice)
-        if expected.cost is not None and expected.cost > prepared.budget:
-            raise BudgetError(
-                f"expected US${expected.cost:.2f} passes budget={prepared.budget:.2f}. "
-                f"Nothing was sent; see .plan.",
-                plan=expected,
-            )
-    ready = getattr(prepared.engine, "ready", None)
-    if run.left and callable(ready):
-        ready()  # a missing key or model file shows before anything is stored or sent
-    return Job._started(name, prepared, work, run, journal)
+__all__ = ["Job"]
 
 
 class Job:
@@ -174,41 +44,20 @@ class Job:
         self._journal = journal
         self._record = record
         self._prepared: Prepared | None = None
-        self._work: Work | None = None
         self._run: Run | None = None
         self._done = threading.Event()
         self._callbacks: list[Callable[[], None]] = []
         self._state = record.state
         self._canceled = False
 
-    @classmethod
-    def _started(cls, name: str, prepared: Prepared, work: Work, run: Run, journal: Journal) -> Job:
-        engine = prepared.engine
-        record = JobRecord(
-            id=name,
-            created=time.time(),
-            state="running",
-            call=prepared.call.stored(work.prompt, get_options().keep_prompts is not False),
-            engine=json.dumps({"name": engine.name, "model": engine.model}),
-            count=work.count,
-            salt=prepared.call.salt,
-            budget=prepared.budget,
-        )
-        journal.create_job(record)
-        journal.drive(name)
-        _save_rows(journal, name, work, prepared.table)
-        job = cls(name, prepared.call, journal, record)
-        job._prepared, job._work, job._run = prepared, work, run
-        _live[name] = job
-        _calls[name] = (prepared.call, journal)
-        while len(_calls) > _KEPT:
-            del _calls[next(iter(_calls))]
+    def start(self, prepared: Prepared, run: Run) -> None:
+        """Begin to answer, in a thread of its own."""
+        self._prepared, self._run = prepared, run
         if run.left:
-            _running.add(job)
-            threading.Thread(target=job._drive, name=f"llmframe-{name}", daemon=True).start()
+            _running.add(self)
+            threading.Thread(target=self._drive, name=f"llmframe-{self.id}", daemon=True).start()
         else:
-            job._finish()
-        return job
+            self._finish()
 
     def _drive(self) -> None:
         assert self._run is not None
@@ -399,7 +248,7 @@ class Job:
         """
         call = self._call
         if prompt is not None or schema is not None:
-            call = _with_code(call, prompt, schema)
+            call = with_code(call, prompt, schema)
         if df is None:
             if self._prepared is None or self._run is None:
                 raise StoreError(
@@ -434,7 +283,7 @@ class Job:
 
     def trace_on(self, df: Any, label: Any, position: int | None) -> Trace:
         """As `trace`, for a row of `df`."""
-        return self._trace(df, self._call.compile(frames.Table(df)), label, position)
+        return self._trace(df, compiled(self._call, frames.Table(df)), label, position)
 
     def _trace(self, data: Any, work: Work, label: Any, position: int | None) -> Trace:
         row = joins.place_of(data, label) if position is None else position
@@ -449,7 +298,7 @@ class Job:
 
     def on(self, df: Any, call: Call | None = None) -> Outcome:
         """What became of the rows of `df`, matched by key."""
-        work = (call or self._call).compile(frames.Table(df))
+        work = compiled(call or self._call, frames.Table(df))
         return outcome_of(work, self._journal, self._record.created)
 
     def failures(self) -> Any:
@@ -459,22 +308,8 @@ class Job:
             DataFrame with columns ``position, kind, message, raw, attempts, request_id``.
         """
         if self._run is None or self._prepared is None:
-            return self._stored_failures()
+            return stored_failures(self._call, self._journal, self.id)
         return joins.failures(self._prepared.data.index, self._run.outcome.lost_rows())
-
-    def _stored_failures(self) -> Any:
-        """From the journal alone: on the labels that were stored as text."""
-        labels: list[str] = []
-        lost: list[tuple[int, Lost]] = []
-        for start, keys, _, texts in self._journal.rows(self.id):
-            chunk = [keys[i : i + 16] for i in range(0, len(keys), 16)]
-            found = self._journal.replies(chunk)
-            for place, key in enumerate(chunk):
-                settled = settle(self._call, found[key]) if key in found else None
-                if isinstance(settled, Lost):
-                    lost.append((start + place, settled))
-                labels.append(texts[place] if texts else str(start + place))
-        return joins.failures(joins.labels_index(labels), lost)
 
     def trace(self, label: Any = None, *, position: int | None = None) -> Trace:
         """How one row's answer came to be: prompt, replies, usage, attempts.
@@ -483,12 +318,12 @@ class Job:
             label: The row's index label.
             position: Its place, where labels repeat.
         """
-        if self._prepared is None or self._work is None:
+        if self._prepared is None or self._run is None:
             raise StoreError(
                 f"job {self.id} was made by another process. Use "
                 f"lf.job({self.id!r}).join(df).llm.trace(label)."
             )
-        return self._trace(self._prepared.data, self._work, label, position)
+        return self._trace(self._prepared.data, self._run.work, label, position)
 
     def report(self) -> Report:
         """What happened: rows, requests, tokens, cost, latency, failures by kind."""
@@ -546,90 +381,7 @@ def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
         loop.call_soon_threadsafe(ended.set)
 
 
-def _save_rows(journal: Journal, name: str, work: Work, table: frames.Table) -> None:
-    """Key and label of each row, so that another process can name the rows that failed."""
-    missing = bytes(16)
-    inverse = work.inverse.tolist()
-    for start in range(0, work.count, 4096):
-        stop = min(start + 4096, work.count)
-        keys = b"".join(work.keys[i] if i >= 0 else missing for i in inverse[start:stop])
-        labels = [table.label_text(position) for position in range(start, stop)]
-        journal.save_rows(name, keys, work.status[start:stop].tobytes(), labels, start)
-
-
 def _with_result(error: BaseException, out: Any) -> BaseException:
     if isinstance(error, BudgetError | EngineError):
         error.result = out
     return error
-
-
-def _with_code(call: Call, prompt: Any, schema: Any) -> Call:
-    from functools import partial
-
-    from llmframe.prompts import build
-    from llmframe.schemas.forms import form
-
-    if prompt is not None:
-        call = replace(call, bind=partial(build, prompt))
-    if schema is not None:
-        call = replace(call, form=form(schema))
-    return call
-
-
-# -- the store -------------------------------------------------------------------------------
-
-
-def jobs() -> JobTable:
-    """Every job in the store, newest first, from any process.
-
-    Returns:
-        A sequence of `Job`, with a readable text and HTML form.
-    """
-    journal = Journal.open()
-    return JobTable([_opened(record, journal) for record in journal.jobs()])
-
-
-def job(id: str) -> Job:
-    """Find a job again.
-
-    Args:
-        id: As `Job.id` gave it.
-
-    Raises:
-        StoreError: The store has no such job.
-    """
-    if (here := _live.get(id)) is not None:
-        return here
-    journal = _calls[id][1] if id in _calls else Journal.open()
-    record = journal.job(id)
-    if record is None:
-        near = [other.id for other in journal.jobs()][:3]
-        hint = f" The newest are {', '.join(near)}." if near else " It has none."
-        raise StoreError(f"no job {id!r} in the store.{hint} See lf.jobs().")
-    return _opened(record, journal)
-
-
-def _opened(record: JobRecord, journal: Journal) -> Job:
-    if (here := _live.get(record.id)) is not None:
-        return here
-    call = _calls[record.id][0] if record.id in _calls else call_from(record.call)
-    return Job(record.id, call, journal, record)
-
-
-def purge(job: str | None = None, older_than: float | None = None) -> int:
-    """Delete a job, or everything older, from the store for good.
-
-    Args:
-        job: Id of the job.
-        older_than: Days.
-
-    Returns:
-        Replies deleted.
-
-    Raises:
-        ValueError: Neither is given.
-    """
-    if job is None and older_than is None:
-        raise ValueError("purge() needs job= or older_than= (days); it deletes for good.")
-    seconds = None if older_than is None else older_than * 86400.0
-    return Journal.open().purge(job=job, older_than=seconds)

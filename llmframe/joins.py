@@ -13,13 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from llmframe import frames
-from llmframe.calls import FAILED, STATUS, Call
+from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
 from llmframe.journal import Entry, Journal
 from llmframe.outcomes import Lost, Outcome
 from llmframe.results import Usage
 from llmframe.schemas.forms import Field
+from llmframe.work import FAILED, STATUS
 
 __all__ = ["details", "examples", "export", "failed_text", "failures", "joined", "warn", "written"]
 

@@ -9,12 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from llmframe.calls import CACHED, FAILED, OK, PENDING, STATUS, Call, Work
+from llmframe.calls import Call
 from llmframe.journal import Entry, Journal
 from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import Reading
+from llmframe.work import CACHED, FAILED, OK, PENDING, STATUS, Work
 
-__all__ = ["TRIES", "Lost", "Outcome", "Settled", "outcome_of", "settle"]
+__all__ = ["TRIES", "Lost", "Outcome", "Settled", "entry_of", "outcome_of", "settle"]
 
 TRIES: Final = 3
 """Further tries after a timeout, a lost connection, a server error or a lost result."""
@@ -62,6 +63,42 @@ def as_result(entry: Entry) -> Result:
         entry.scores,
         entry.vector,
         entry.latency,
+        entry.reasoning,
+    )
+
+
+def entry_of(
+    result: Result, cost: float | None, at: float, attempt: int, asked: str | None
+) -> Entry:
+    """A reply as it is stored, before anybody has read it.
+
+    Args:
+        result: As the engine gave it.
+        cost: US$; None where the price is not known.
+        at: Unix seconds.
+        attempt: Which try it answers.
+        asked: What a repair told the model.
+    """
+    failure = result.failure
+    return Entry(
+        key=result.key,
+        attempt=attempt,
+        lane="live",
+        at=at,
+        kind=failure.kind if failure else "ok",
+        message=failure.message if failure else "",
+        finish=result.finish,
+        text=result.text,
+        scores=result.choice_logprobs,
+        vector=result.vector,
+        model=result.model,
+        request_id=result.request_id,
+        usage=result.usage,
+        cost=cost,
+        latency=result.latency,
+        maybe_paid=failure is not None and failure.maybe_paid,
+        asked=asked,
+        reasoning=result.reasoning,
     )
 
 

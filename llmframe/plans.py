@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from llmframe.brakes import estimate_tokens
-from llmframe.calls import Work
 from llmframe.costs import Price, price
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.results import Usage
 from llmframe.runs import Run
 from llmframe.schemas.forms import Field, Form
 from llmframe.views import Sheet, money, number
+from llmframe.work import Work
 
 __all__ = ["Plan", "ceiling", "plan_of", "price_of"]
 

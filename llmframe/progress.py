@@ -6,19 +6,50 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from llmframe.options import get_options
-from llmframe.runs import Progress
+from llmframe.results import Usage
 from llmframe.views import money
 
-__all__ = ["Display", "display"]
+__all__ = ["Display", "Progress", "display"]
 
 _AFTER: Final = 0.5
 """Seconds before anything is shown: a short call needs no bar."""
 
 _LINES: Final = 10.0
 """Seconds between two lines in a log file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run at one moment, in rows of the frame (not in requests).
+
+    Attributes:
+        total: Rows that are asked or were answered before.
+        ok: Answered in this run.
+        cached: Answered before.
+        failed: Without an answer, for good.
+        in_flight: Requests on their way.
+        usage: Tokens of this run, failed rows included.
+        cost: US$ of this run; None where the model has no known price.
+        seconds: Since the run began.
+    """
+
+    total: int
+    ok: int = 0
+    cached: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """Rows that need nothing more."""
+        return self.ok + self.cached + self.failed
 
 
 class Display(Protocol):

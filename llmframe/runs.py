@@ -10,62 +10,26 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from llmframe.brakes import OUTAGE, Budget, Outage, Quality, Refusals
-from llmframe.calls import CACHED, OK, Work
+from llmframe.brakes import OUTAGE, Budget, Outage, Quality, Refusals, is_proven, prove
 from llmframe.engines.base import Engine, Mode
 from llmframe.errors import EngineError, LLMFrameError
 from llmframe.feeds import Control, Feed, Flight
 from llmframe.journal import Entry, Journal
-from llmframe.outcomes import TRIES, Lost, Outcome, settle
+from llmframe.outcomes import TRIES, Lost, Outcome, entry_of, settle
+from llmframe.progress import Progress
 from llmframe.results import KINDS, Failure, Result, Usage
 from llmframe.schemas.reading import Reading, repair_message
+from llmframe.work import CACHED, OK, Work
 
-__all__ = ["Progress", "Run"]
+__all__ = ["Run"]
 
 _PAUSES: Final = (0.1, 0.6, 2.5)[:TRIES]
 """Seconds before each further try after a timeout, a lost connection or a server error."""
-
-_PROVEN: Final = 3600.0
-"""Seconds for which a success makes the next canary unnecessary."""
-
-_proven: WeakKeyDictionary[Engine, dict[bytes, float]] = WeakKeyDictionary()
-"""When an engine last succeeded with a schema and parameters: by the key of an empty prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A run at one moment, in rows of the frame (not in requests).
-
-    Attributes:
-        total: Rows that are asked or were answered before.
-        ok: Answered in this run.
-        cached: Answered before.
-        failed: Without an answer, for good.
-        in_flight: Requests on their way.
-        usage: Tokens of this run, failed rows included.
-        cost: US$ of this run; None where the model has no known price.
-        seconds: Since the run began.
-    """
-
-    total: int
-    ok: int = 0
-    cached: int = 0
-    failed: int = 0
-    in_flight: int = 0
-    usage: Usage = field(default_factory=Usage)
-    cost: float | None = None
-    seconds: float = 0.0
-
-    @property
-    def done(self) -> int:
-        """Rows that need nothing more."""
-        return self.ok + self.cached + self.failed
 
 
 class Run:
@@ -203,9 +167,8 @@ class Run:
         if not feed.open:
             return
         mark = self.work.call.maker().key([])
-        successes = _successes(self.engine)
-        proven = time.monotonic() - successes.get(mark, -_PROVEN) < _PROVEN
-        if feed.open > 1 and not proven and not self.engine.limits.in_process:
+        proven = self.engine.limits.in_process or is_proven(self.engine, mark)
+        if feed.open > 1 and not proven:
             feed.canary = feed.todo[0]
         try:
             feed.start()
@@ -229,7 +192,7 @@ class Run:
             feed.stop()
             self._journal.flush()
         if self._rows["ok"]:
-            successes[mark] = time.monotonic()
+            prove(self.engine, mark)
 
     def _forsaken(self) -> None:
         """The engine ended its stream; what it took and never answered goes out again."""
@@ -250,7 +213,7 @@ class Run:
             flight = feed.flights.pop(result.key, None)
             usage = result.usage
             cost = price.cost(usage) if price is not None and usage is not None else None
-            entry = _entry(result, flight, cost, now)
+            entry = entry_of(result, cost, now, *_told(flight))
             if usage is not None:
                 self._usage += usage
                 self._cost += cost or 0.0
@@ -438,31 +401,6 @@ class Run:
         )
 
 
-def _successes(engine: Engine) -> dict[bytes, float]:
-    try:
-        return _proven.setdefault(engine, {})
-    except TypeError:  # an engine of the user's that cannot be hashed or referred to weakly
-        return {}
-
-
-def _entry(result: Result, flight: Flight | None, cost: float | None, at: float) -> Entry:
-    failure = result.failure
-    return Entry(
-        key=result.key,
-        attempt=flight.request.attempt if flight else 0,
-        lane="live",
-        at=at,
-        kind=failure.kind if failure else "ok",
-        message=failure.message if failure else "",
-        finish=result.finish,
-        text=result.text,
-        scores=result.choice_logprobs,
-        vector=result.vector,
-        model=result.model,
-        request_id=result.request_id,
-        usage=result.usage,
-        cost=cost,
-        latency=result.latency,
-        maybe_paid=failure is not None and failure.maybe_paid,
-        asked=flight.asked if flight else None,
-    )
+def _told(flight: Flight | None) -> tuple[int, str | None]:
+    """Which try a reply answers, and what that try was told; a late reply answers none."""
+    return (0, None) if flight is None else (flight.request.attempt, flight.asked)

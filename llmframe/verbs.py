@@ -22,12 +22,13 @@ from llmframe.calls import Call, content_free
 from llmframe.engines import engine_for
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import PromptError, SchemaError
-from llmframe.jobs import Prepared, job
 from llmframe.plans import ceiling
+from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
 from llmframe.requests import Sampling
 from llmframe.schemas.forms import Form, form
 from llmframe.shots import shots
+from llmframe.submits import job
 
 __all__ = [
     "Asked",
@@ -308,6 +309,7 @@ def _prepare(
         errors=given.errors,
         columns=tuple(columns),
         code=bound.code or shape.code,
+        around=bind.keywords,
         **classify,
     )
     return Prepared(

@@ -1,0 +1,65 @@
+"""What a process needs of a job that another one made: its rows, its failures, its code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from llmframe import joins
+from llmframe.calls import Call
+from llmframe.journal import Journal
+from llmframe.outcomes import Lost, settle
+from llmframe.prompts import build
+from llmframe.schemas.forms import form
+from llmframe.work import Work
+
+__all__ = ["save_rows", "stored_failures", "with_code"]
+
+
+class Labelled(Protocol):
+    """Something that knows its rows' labels."""
+
+    def label_text(self, position: int) -> str:
+        """The label of a row as text."""
+
+
+def save_rows(journal: Journal, name: str, work: Work, table: Labelled) -> None:
+    """Key and label of each row, so that another process can name the rows that failed."""
+    missing = bytes(16)
+    inverse = work.inverse.tolist()
+    for start in range(0, work.count, 4096):
+        stop = min(start + 4096, work.count)
+        keys = b"".join(work.keys[i] if i >= 0 else missing for i in inverse[start:stop])
+        labels = [table.label_text(position) for position in range(start, stop)]
+        journal.save_rows(name, keys, work.status[start:stop].tobytes(), labels, start)
+
+
+def stored_failures(call: Call, journal: Journal, job: str) -> Any:
+    """The failed rows of a job from the journal alone, on the labels that were stored as text."""
+    labels: list[str] = []
+    lost: list[tuple[int, Lost]] = []
+    for start, keys, _, texts in journal.rows(job):
+        chunk = [keys[i : i + 16] for i in range(0, len(keys), 16)]
+        found = journal.replies(chunk)
+        for place, key in enumerate(chunk):
+            settled = settle(call, found[key]) if key in found else None
+            if isinstance(settled, Lost):
+                lost.append((start + place, settled))
+            labels.append(texts[place] if texts else str(start + place))
+    return joins.failures(joins.labels_index(labels), lost)
+
+
+def with_code(call: Call, prompt: Any = None, schema: Any = None) -> Call:
+    """The call with the Python code that the journal cannot hold.
+
+    Args:
+        call: As it was stored.
+        prompt: The function it was made with.
+        schema: The class it was made with.
+    """
+    if prompt is not None:
+        call = replace(call, bind=partial(build, prompt, **call.around))
+    if schema is not None:
+        call = replace(call, form=form(schema))
+    return call

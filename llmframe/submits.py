@@ -1,0 +1,182 @@
+"""Calls become jobs: planned, submitted, and found again."""
+
+from __future__ import annotations
+
+import json
+import time
+import weakref
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from llmframe.brakes import Budget
+from llmframe.calls import Call, call_from
+from llmframe.engines.base import BatchEngine, Engine
+from llmframe.errors import BudgetError, StoreError
+from llmframe.jobs import Job
+from llmframe.journal import JobRecord, Journal, new_job_id
+from llmframe.options import get_options
+from llmframe.plans import Plan, plan_of, price_of
+from llmframe.prepared import Prepared
+from llmframe.reopened import save_rows
+from llmframe.reports import JobTable
+from llmframe.runs import Run
+from llmframe.work import Work, compiled
+
+__all__ = ["job", "jobs", "plan", "purge", "submit"]
+
+_live: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
+"""Jobs of this process, so that `job(id)` finds the one that is running."""
+
+_calls: dict[str, tuple[Call, Journal]] = {}
+"""Calls of this process by job id: they hold the code that the journal cannot."""
+
+_KEPT: Final = 10_000
+
+
+def journal_of(engine: Engine | BatchEngine | None) -> Journal:
+    """The store of an engine: its own where it has one (fakes), else the user's."""
+    store = getattr(engine, "store", None)
+    return store if isinstance(store, Journal) else Journal.open()
+
+
+def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
+    """Compile, and look up what is answered already; nothing is sent."""
+    engine = prepared.engine
+    if not prepared.cache:
+        prepared = replace(prepared, call=replace(prepared.call, salt=job))
+    journal = journal_of(engine)
+    work = compiled(prepared.call, prepared.table, prepared.asked)
+    batch = isinstance(engine, BatchEngine)
+    known = price_of(engine, batch=batch)
+    if prepared.budget is not None and known is None:
+        raise BudgetError(
+            f"budget={prepared.budget} cannot be kept: no price is known for "
+            f"{engine.name}/{engine.model}. Nothing was sent. Give one with "
+            f'lf.set_options(prices={{"{engine.name}/{engine.model}": (input, output)}}), '
+            f"US$ per million tokens."
+        )
+    options = get_options()
+    stream: Any = engine
+    if isinstance(engine, BatchEngine):
+        from llmframe.lanes import Lane
+
+        stream = Lane(engine, journal, job)
+    limit = prepared.concurrency or options.concurrency or engine.limits.concurrency
+    run = Run(
+        work,
+        stream,
+        journal,
+        Budget(known, prepared.budget),
+        job=job,
+        limit=limit,
+        keep_prompts=options.keep_prompts is not False,
+    )
+    run.look_up()
+    return prepared, work, run, journal
+
+
+def plan(prepared: Prepared) -> Plan:
+    """What a call would send and cost; nothing is sent, nothing is stored."""
+    prepared, work, run, _ = _start(prepared, "plan")
+    return plan_of(work, run, prepared.engine, prepared.advice)
+
+
+def submit(prepared: Prepared) -> Job:
+    """Start a call; returns at once.
+
+    Raises:
+        BudgetError: The expected cost passes the budget; nothing was sent.
+        LLMFrameError: As the engine or the journal cannot be used.
+    """
+    name = new_job_id()
+    prepared, work, run, journal = _start(prepared, name)
+    if prepared.budget is not None and run.left:
+        expected = plan_of(work, run, prepared.engine, prepared.advice)
+        if expected.cost is not None and expected.cost > prepared.budget:
+            raise BudgetError(
+                f"expected US${expected.cost:.2f} passes budget={prepared.budget:.2f}. "
+                f"Nothing was sent; see .plan.",
+                plan=expected,
+            )
+    ready = getattr(prepared.engine, "ready", None)
+    if run.left and callable(ready):
+        ready()  # a missing key or model file shows before anything is stored or sent
+    record = JobRecord(
+        id=name,
+        created=time.time(),
+        state="running",
+        call=prepared.call.stored(work.prompt, get_options().keep_prompts is not False),
+        engine=json.dumps({"name": prepared.engine.name, "model": prepared.engine.model}),
+        count=work.count,
+        salt=prepared.call.salt,
+        budget=prepared.budget,
+    )
+    journal.create_job(record)
+    journal.drive(name)
+    save_rows(journal, name, work, prepared.table)
+    job = Job(name, prepared.call, journal, record)
+    _live[name] = job
+    _calls[name] = (prepared.call, journal)
+    while len(_calls) > _KEPT:
+        del _calls[next(iter(_calls))]
+    job.start(prepared, run)
+    return job
+
+
+def jobs() -> JobTable:
+    """Every job in the store, newest first, from any process.
+
+    Returns:
+        A sequence of `Job`, with a readable text and HTML form.
+    """
+    journal = Journal.open()
+    return JobTable([_opened(record, journal) for record in journal.jobs()])
+
+
+def job(id: str) -> Job:
+    """Find a job again.
+
+    Args:
+        id: As `Job.id` gave it.
+
+    Raises:
+        StoreError: The store has no such job.
+    """
+    if (here := _live.get(id)) is not None:
+        return here
+    journal = _calls[id][1] if id in _calls else Journal.open()
+    record = journal.job(id)
+    if record is None:
+        near = [other.id for other in journal.jobs()][:3]
+        hint = f" The newest are {', '.join(near)}." if near else " It has none."
+        raise StoreError(f"no job {id!r} in the store.{hint} See lf.jobs().")
+    return _opened(record, journal)
+
+
+def _opened(record: JobRecord, journal: Journal) -> Job:
+    if (here := _live.get(record.id)) is not None:
+        return here
+    call = _calls[record.id][0] if record.id in _calls else call_from(record.call)
+    return Job(record.id, call, journal, record)
+
+
+def purge(job: str | None = None, older_than: timedelta | float | None = None) -> int:
+    """Delete a job, or everything older, from the store for good.
+
+    Args:
+        job: Id of the job.
+        older_than: A timedelta, or days.
+
+    Returns:
+        Replies deleted.
+
+    Raises:
+        ValueError: Neither is given.
+    """
+    if job is None and older_than is None:
+        raise ValueError("purge() needs job= or older_than= (days); it deletes for good.")
+    if older_than is not None and not isinstance(older_than, timedelta):
+        older_than = timedelta(days=older_than)
+    seconds = None if older_than is None else older_than.total_seconds()
+    return Journal.open().purge(job=job, older_than=seconds)
