@@ -6,7 +6,7 @@ Requests are made when they are taken: a million of them at once would fill the 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import PromptError
 from llmframe.prompts import Prompt, RowError, is_missing
-from llmframe.requests import Request
+from llmframe.requests import Request, Sampling
 from llmframe.results import Failure
 
 __all__ = ["STATUS", "Rows", "Source", "Work", "compiled"]
@@ -78,6 +78,10 @@ class Work:
     failures: dict[int, Failure]
     partly: int
     aux: list[bytes]
+    _sampling: Sampling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sampling = self.call.sent  # made once: a million rows share it
 
     def __len__(self) -> int:
         return len(self.keys) + len(self.aux)
@@ -103,7 +107,7 @@ class Work:
             messages,
             call.form.schema,
             call.labels.texts if call.scored and call.labels else None,
-            call.sent,
+            self._sampling,
             shared,
             prefix,
         )

@@ -277,6 +277,9 @@ def _generator() -> Any:
                     made[word] = int(number) if number.is_integer() else number
             return made
 
+        def complex_schema(self, schema: Any) -> dict[str, Any]:
+            raise PydanticInvalidForJsonSchema("a complex number has no form in JSON")
+
         def datetime_schema(self, schema: Any) -> dict[str, Any]:
             zone = schema.get("tz_constraint")
             made: dict[str, Any] = {"type": "string", "format": "date-time"}
