@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.chat import ChatServer, Rate, Reply, Seen, completion, error
-from servers.feeding import Control, Feed, ask, drive, requests
 
 from llmframe.engines import http
 from llmframe.engines.base import Engine
@@ -28,6 +26,8 @@ from llmframe.engines.openai import OpenAI
 from llmframe.errors import ModelError
 from llmframe.requests import Request, Sampling
 from llmframe.results import Failure, Result
+from tests.servers.chat import ChatServer, Rate, Reply, Seen, completion, error
+from tests.servers.feeding import Control, Feed, ask, drive, requests
 
 KEY = "sk-planted-0123456789abcdef"
 SCHEMA = {
@@ -662,7 +662,7 @@ def test_u112_a_private_certificate(
 # --- the process --------------------------------------------------------------------------
 
 
-PYTHONPATH = os.pathsep.join(map(str, Path(__file__).parents[:2]))
+PYTHONPATH = str(Path(__file__).parents[1])
 
 
 def python(code: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -682,7 +682,7 @@ def test_nothing_is_said_at_exit() -> None:
         code = """
         import os
         from llmframe.engines.openai import OpenAI
-        from servers.feeding import Control, Feed, ask, requests
+        from tests.servers.feeding import Control, Feed, ask, requests
         engine = OpenAI("m", base_url=os.environ["URL"])
         print(ask(engine).text)
         stream = engine.stream(Feed(requests(map(str, range(50)))), Control(8))
@@ -698,7 +698,7 @@ def test_an_engine_in_a_forked_child_has_connections_of_its_own() -> None:
         code = """
         import os
         from llmframe.engines.openai import OpenAI
-        from servers.feeding import ask, drive, requests
+        from tests.servers.feeding import ask, drive, requests
         engine = OpenAI("m", base_url=os.environ["URL"])
         assert ask(engine, "parent").text == "parent"
         child = os.fork()

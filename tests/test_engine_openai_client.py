@@ -10,12 +10,12 @@ from typing import Any
 
 import openai
 import pytest
-from servers.chat import ChatServer, Reply, completion, error
-from servers.feeding import Control, Feed, ask, drive, requests
 
 from llmframe.engines.live import background_loop
 from llmframe.engines.openai import OpenAI
 from llmframe.results import Failure, Result
+from tests.servers.chat import ChatServer, Reply, completion, error
+from tests.servers.feeding import Control, Feed, ask, drive, requests
 
 KEY = "sk-planted-0123456789abcdef"
 KINDS = [openai.OpenAI, openai.AsyncOpenAI]

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from servers.feeding import ask, drive, requests
 
 from llmframe.engines.openai import OpenAI
 from llmframe.requests import Request, Sampling
+from tests.servers.feeding import ask, drive, requests
 
 SCHEMA = {
     "type": "object",

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers.feeding import Control, Feed, requests
 
 from llmframe.engines import background, live
 from llmframe.engines.limiter import Limiter
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
+from tests.servers.feeding import Control, Feed, requests
 
 
 class Sender:
@@ -280,14 +280,14 @@ def test_under_uvloop() -> None:
     assert uvloop.run(main()) == 3
 
 
-PYTHONPATH = os.pathsep.join(map(str, Path(__file__).parents[:2]))
+PYTHONPATH = str(Path(__file__).parents[1])
 
 
 def python(code: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a process of its own."""
     head = """
-    from test_live import Sender, run
-    from servers.feeding import Control, Feed, requests
+    from tests.test_live import Sender, run
+    from tests.servers.feeding import Control, Feed, requests
     from llmframe.engines import live
     """
     script = textwrap.dedent(head) + textwrap.dedent(code)

@@ -10,21 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import threading
 import time
 import warnings
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from llmframe.engines import live
 from llmframe.engines.base import Control, Limits, Source
-from llmframe.engines.http import Http, Transport, Unsent, public_url
+from llmframe.engines.http import Http, Transport, Unsent
 from llmframe.engines.limiter import Limiter, Outcome
 from llmframe.engines.openai_bodies import Bodies, Features, features_of, refused
+from llmframe.engines.openai_settings import Settings, scrub, settings
 from llmframe.engines.openai_wire import from_wire
 from llmframe.errors import ModelError
 from llmframe.requests import Request
@@ -35,12 +33,8 @@ __all__ = ["OpenAI"]
 _log = logging.getLogger("llmframe")
 
 _CHAT: Final = "/v1/chat/completions"
-_NO_KEY: Final = "none-needed"
 _ADAPTATIONS: Final = 6
 """Times that one request is changed to what its server takes: each of `Features` once."""
-_importing = threading.Lock()
-_SECRET: Final = re.compile(r"\b(sk-|Bearer\s+)[^\s'\",;]+", re.IGNORECASE)
-_SECRET_NAMES: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 
 
 class OpenAI:
@@ -115,60 +109,27 @@ class OpenAI:
             max_bytes=max_batch_bytes,
         )
         self._client = client
-        self._settings(base_url, api_key, headers)
-        self._check_key()
-        self._start()
+        found = settings(endpoint, client, base_url, api_key, headers)
+        # Debuggers and notebooks print the locals of a frame that raised.
+        del base_url, api_key, headers
+        self._start(found, features_of(model, found.official))
+        self._check()
 
-    def _check_key(self) -> None:
-        if self.official and not self._has_key:
+    def _check(self) -> None:
+        if self._settings.fault is not None:
+            raise ModelError(self._settings.fault)
+        if self.official and not self._settings.has_key:
             raise ModelError(
                 "no API key for OpenAI. Set OPENAI_API_KEY, or pass lf.OpenAI(model, api_key=…) "
                 "(a key does not travel in a pickle); for a server of your own, pass base_url=."
             )
 
-    def _settings(
-        self, base_url: str | None, api_key: str | None, headers: Mapping[str, str] | None
-    ) -> None:
-        """Where requests go and what they carry, as the SDK would have it."""
-        user, base_url = _split_user(base_url)
-        sdk, self._has_key = _sdk_client(self._client, base_url, api_key)
-        self.base_url = public_url(str(sdk.base_url))
-        parts = urlsplit(str(sdk.base_url))
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ModelError(
-                f"base_url={self.base_url!r}: expected http:// or https:// and a host."
-            )
-        self.official = f".{parts.hostname}".endswith(".api.openai.com")  # regions too
-        path = parts.path.rstrip("/") + self.endpoint.removeprefix("/v1")
-        self._url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
-        sent: dict[str, str] = {}
-        if self._client is None:
-            # What the SDK says of itself and of the platform is left out: it costs time per row.
-            sent = {
-                name: str(value)
-                for name, value in sdk.default_headers.items()
-                if name.lower() not in _OF_THE_SDK and not name.lower().startswith("x-stainless")
-            }
-            sent |= sdk.auth_headers
-            if user and not self._has_key:
-                sent["Authorization"] = "Basic " + b64encode(user.encode()).decode()
-            sdk.close()
-        for name, value in (headers or {}).items():
-            sent = {known: v for known, v in sent.items() if known.lower() != name.lower()}
-            sent[name] = str(value)
-        for name, value in sent.items():
-            if not value.isascii() or re.search(r"[\r\n\0]", value):
-                raise ModelError(
-                    f"the header {name!r} holds a line break or a non-ASCII character."
-                )
-        self._headers = sent
-        key = getattr(self._client, "api_key", None)
-        own = [str(value) for value in (headers or {}).values()]
-        self._secrets = _secrets(sent, user, key if isinstance(key, str) else "", own)
-
-    def _start(self) -> None:
+    def _start(self, found: Settings, features: Features) -> None:
+        self._settings = found
+        self.base_url = found.base_url
+        self.official = found.official
         self.limiter = Limiter()
-        self._features = features_of(self.model, self.official)
+        self._features = features
         self._bodies = Bodies(self.model)
         self._notices: list[str] = []
         self._said: set[str] = set()
@@ -194,11 +155,10 @@ class OpenAI:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """As made with the same arguments here: the key is read from this environment."""
         features = state.pop("features")
+        base_url = state.pop("base_url")
         self.__dict__.update(state)
         self._client = None
-        self._settings(self.base_url, None, None)
-        self._start()
-        self._features = features
+        self._start(settings(self.endpoint, None, base_url, None, None), features)
 
     def identity(self) -> Mapping[str, str]:
         """What this engine adds to a key: the server without user or query, never a secret."""
@@ -212,13 +172,11 @@ class OpenAI:
 
     def scrub(self, text: str) -> str:
         """The text with every secret of this engine, and all that looks like one, taken out."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return _SECRET.sub(r"\1***", text)
+        return scrub(text, self._settings.secrets)
 
     def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
         """Answer what `source` gives, as `llmframe.engines.live.stream` does."""
-        self._check_key()
+        self._check()
         with contextlib.closing(live.stream(source, control, self)) as results:
             for batch in results:
                 self._speak()
@@ -281,11 +239,11 @@ class OpenAI:
         with self._opening:
             if self._transport is None:
                 if self._client is None:
-                    self._transport = Http(self._url, self._headers, self.timeout)
+                    self._transport = Http(self._settings.url, self._settings.headers, self.timeout)
                 else:
                     from llmframe.engines.openai_client import Client
 
-                    self._transport = Client(self._client, self._headers, self.timeout)
+                    self._transport = Client(self._client, self._settings.headers, self.timeout)
             return self._transport
 
     def _look_at(self, request: Request, result: Result, body: bytes, features: Features) -> None:
@@ -331,56 +289,9 @@ class OpenAI:
                 _log.warning(text)
 
 
-_OF_THE_SDK: Final = {"accept", "content-type", "user-agent"}
-
-
 def _outcome(failure: Failure | None) -> Outcome:
     if failure is None:
         return "ok"
     if failure.kind == "rate_limited":
         return "other" if failure.fatal else "limited"
     return "failed" if failure.kind == "provider_error" else "other"
-
-
-def _split_user(base_url: str | None) -> tuple[str, str | None]:
-    """``user:password`` of a URL, and the URL without."""
-    if base_url is None:
-        return "", None
-    parts = urlsplit(base_url)
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return "", base_url
-    return unquote(user), urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
-
-
-def _secrets(
-    headers: Mapping[str, str], user: str, key: str, own: Sequence[str]
-) -> tuple[str, ...]:
-    """What must never be shown: keys, telling headers and the user's own, longest first."""
-    found = {user, user.partition(":")[2], key, *own}
-    for name, value in headers.items():
-        if _SECRET_NAMES.search(name):
-            found |= {value, value.rpartition(" ")[2]}
-    # A short one is no secret, and taking "a" out of every message would say more than it hides.
-    return tuple(sorted((one for one in found if len(one) >= 6 and one != _NO_KEY), key=len)[::-1])
-
-
-def _sdk_client(client: Any, base_url: str | None, api_key: str | None) -> tuple[Any, bool]:
-    """An SDK client for what it knows: the user's own, or one from arguments and environment."""
-    # Two threads that import the SDK at once can see it half loaded.
-    with _importing:
-        import openai
-
-        make: Callable[..., Any] = openai.OpenAI
-    if client is not None:
-        if not isinstance(client, openai.OpenAI | openai.AsyncOpenAI):
-            kind = type(client).__name__
-            raise ModelError(f"client={kind}: expected an openai.OpenAI or openai.AsyncOpenAI.")
-        return client, True
-    if api_key is None or api_key.strip():
-        key = None if api_key is None else api_key.strip()
-        with contextlib.suppress(openai.OpenAIError):
-            sdk = make(api_key=key, base_url=base_url, max_retries=0)
-            if sdk.api_key:
-                return sdk, True
-    return make(api_key=_NO_KEY, base_url=base_url, max_retries=0), False
