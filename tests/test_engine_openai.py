@@ -626,7 +626,7 @@ def test_which_proxy(
 def test_a_socks_proxy_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1080")
     with pytest.raises(ModelError, match="client="):
-        http.Http("https://llm.example/v1", {}, 1.0)
+        ask(OpenAI("m", base_url="https://llm.example/v1"))
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ class Http(Transport):
     """A pool of kept-alive connections, made in the background loop when first used.
 
     There are never more connections than requests in flight: the pool itself sets no limit,
-    since a request that waited in it would use up its own timeout. `background.stream` bounds them.
+    since a request that waited in it would use up its own timeout. `live.stream` bounds them.
 
     Args:
         url: Where every request goes.
@@ -137,6 +137,7 @@ class Http(Transport):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: Callable[[], object] | None = None
         self._post: Callable[..., Any] | None = None
+        self._faults: tuple[type[Exception], ...] = ()
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
         import aiohttp
@@ -167,6 +168,7 @@ class Http(Transport):
             return session.post(url, data=body, **options)
 
         self._session, self._loop, self._post = session, loop, post
+        self._faults = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
         self._end = weakref.finalize(
             self, background.close_later, loop, session.close, background.at_exit(session.close)
         )
@@ -174,8 +176,6 @@ class Http(Transport):
 
     async def post(self, body: bytes) -> Reply:
         """Send one request; see `Transport.post`."""
-        import aiohttp
-
         loop = asyncio.get_running_loop()
         post = self._post
         if post is None or self._loop is not loop:  # first use, or a forked child
@@ -183,7 +183,7 @@ class Http(Transport):
         try:
             async with post(body) as response:
                 return Reply(response.status, response.headers, await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except self._faults as error:
             raise Unsent(self._failure(error)) from None
 
     def _failure(self, error: Exception) -> Failure:

@@ -85,6 +85,9 @@ class OpenAI:
         max_batch_bytes: int | None = None,
         cleanup: bool = False,
     ) -> None:
+        found = settings(endpoint, client, base_url, api_key, headers)
+        # First, since debuggers and notebooks print the locals of a frame that raised.
+        del base_url, api_key, headers
         if not model or not isinstance(model, str):
             raise ModelError(f"model={model!r}: expected a name, such as 'gpt-4.1-mini'.")
         if batch:
@@ -109,9 +112,6 @@ class OpenAI:
             max_bytes=max_batch_bytes,
         )
         self._client = client
-        found = settings(endpoint, client, base_url, api_key, headers)
-        # Debuggers and notebooks print the locals of a frame that raised.
-        del base_url, api_key, headers
         self._start(found, features_of(model, found.official))
         self._check()
 
@@ -177,6 +177,7 @@ class OpenAI:
     def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
         """Answer what `source` gives, as `llmframe.engines.live.stream` does."""
         self._check()
+        self._open()
         with contextlib.closing(live.stream(source, control, self)) as results:
             for batch in results:
                 self._speak()
@@ -248,7 +249,11 @@ class OpenAI:
 
     def _look_at(self, request: Request, result: Result, body: bytes, features: Features) -> None:
         """Learn from an answer what no error says."""
-        if request.sampling.temperature is None and not features.temperature:
+        if (
+            request.sampling.temperature is None
+            and not features.temperature
+            and "temperature" not in self._said
+        ):
             self._notice(
                 "temperature",
                 f"{self.model} takes no temperature=0, so none is sent: the same call may get "
