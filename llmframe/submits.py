@@ -45,6 +45,9 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
     engine = prepared.engine
     if not prepared.cache:
         prepared = replace(prepared, call=replace(prepared.call, salt=job))
+    accepts = getattr(engine, "accepts", None)
+    if prepared.call.form.schema is not None and callable(accepts):
+        accepts(prepared.call.form.schema)
     journal = journal_of(engine)
     work = compiled(prepared.call, prepared.table, prepared.asked)
     batch = isinstance(engine, BatchEngine)
@@ -99,9 +102,6 @@ def submit(prepared: Prepared) -> Job:
                 f"Nothing was sent; see .plan.",
                 plan=expected,
             )
-    ready = getattr(prepared.engine, "ready", None)
-    if run.left and callable(ready):
-        ready()  # a missing key or model file shows before anything is stored or sent
     record = JobRecord(
         id=name,
         created=time.time(),

@@ -121,6 +121,16 @@ class Local:
             identity["revision"] = self.revision
         return identity
 
+    def accepts(self, schema: Mapping[str, Any]) -> None:
+        """Look whether a schema has a grammar.
+
+        Raises:
+            SchemaError: It has none; nothing was asked.
+        """
+        from llmframe.schemas import dialects
+
+        dialects.llama_grammar(schema)
+
     def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
         """Answer what `source` gives, row by row.
 

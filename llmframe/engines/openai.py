@@ -174,6 +174,16 @@ class OpenAI:
         """The text with every secret of this engine, and all that looks like one, taken out."""
         return scrub(text, self._settings.secrets)
 
+    def accepts(self, schema: Mapping[str, Any]) -> None:
+        """Look whether a schema can be put on the wire.
+
+        Raises:
+            SchemaError: It cannot; nothing was sent.
+        """
+        from llmframe.schemas import dialects
+
+        dialects.openai_strict(schema)
+
     def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
         """Answer what `source` gives, as `llmframe.engines.live.stream` does."""
         self._check()
