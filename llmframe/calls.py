@@ -39,7 +39,7 @@ class Call:
         sampling: As the user asked (this is what the keys hold).
         ceiling: Token limit that is sent where the user named none; None: the model's own.
         labels: Of `classify`; None elsewhere.
-        scored: Ask for the probability of each label, where the engine can give it.
+        choices: What to score, a text a label, where the engine can; None: nothing.
         calibration: How scores become probabilities when they are read.
         confidence: Give each label's probability too.
         content_free: The conversations whose scores calibrate the others.
@@ -61,7 +61,7 @@ class Call:
     sampling: Sampling = field(default_factory=Sampling)
     ceiling: int | None = None
     labels: Labels | None = None
-    scored: bool = False
+    choices: tuple[str, ...] | None = None
     calibration: Calibration = "none"
     confidence: bool = False
     content_free: tuple[tuple[Message, ...], ...] = ()
@@ -87,7 +87,7 @@ class Call:
         return KeyMaker(
             self.identity,
             schema=self.form.normal,
-            choices=self.labels.texts if self.scored and self.labels else None,
+            choices=self.choices,
             sampling=self.sampling,
             shared=shared,
             salt=self.salt,
@@ -97,7 +97,7 @@ class Call:
         """Check one reply; a scored one has no values until all are read (`decide`)."""
         if result.failure is not None:
             return Reading(None, result.failure)
-        if self.scored and result.choice_logprobs is not None:
+        if self.choices is not None and result.choice_logprobs is not None:
             if all(math.isfinite(score) for score in result.choice_logprobs):
                 return Reading(())
             return Reading(None, Failure("invalid_output", "a label has no finite score"))
@@ -150,7 +150,7 @@ class Call:
                 },
                 "ceiling": self.ceiling,
                 "labels": self.labels.stored() if self.labels else None,
-                "scored": self.scored,
+                "choices": self.choices,
                 "calibration": self.calibration,
                 "confidence": self.confidence,
                 "content_free": self.content_free if keep_prompts else (),
@@ -176,6 +176,7 @@ def call_from(
     sampling = Sampling(**data.pop("sampling"))
     labels = data.pop("labels")
     content_free = tuple(tuple(messages) for messages in data.pop("content_free"))
+    choices = data.pop("choices")
     columns = tuple(tuple(n) if isinstance(n, list) else n for n in data.pop("columns"))
     rebuilt = form or form_from(data.pop("form"))
     data.pop("form", None)
@@ -185,6 +186,7 @@ def call_from(
         sampling=sampling,
         labels=labels_from(labels) if labels else None,
         content_free=content_free,
+        choices=None if choices is None else tuple(choices),
         columns=columns,
         **data,
     )

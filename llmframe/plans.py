@@ -125,7 +125,7 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
         for p in sample
     ]
     mean = sum(sizes) / len(sizes) if sizes else 0.0
-    scored = call.scored and engine.limits.choices
+    scored = call.choices is not None and engine.limits.choices
     reply = 1 if scored else sum(map(_expected, call.form.fields)) if call.form.schema else _TEXT
     limit = call.sent.max_tokens
     tokens = (round(mean * len(places)), len(places) * (min(reply, limit) if limit else reply))

@@ -234,12 +234,15 @@ def prepare_classify(
         raise ValueError("multi=True gives no confidence: there is no one label to be sure of.")
     table = frames.Table(data)
     known = labelling.labels(labels)
-    system, before, after = labelling.instructions(
-        known, multi=multi, explain=explain, system=given.system
-    )
-    text = source_template(source, table.names, table.index_names)
     engine = engine_for(given.model, batch=given.batch)
     scored = not multi and not explain
+    # A small model whose labels are scored judges better without the list before its eyes.
+    listed = not (scored and engine.limits.choices and engine.limits.calibrate)
+    system, before, after = labelling.instructions(
+        known, multi=multi, explain=explain, system=given.system, listed=listed
+    )
+    text = source_template(source, table.names, table.index_names)
+    choices = (known.texts if listed else known.choices) if scored else None
     if calibration == "auto":
         calibration = "contextual" if engine.limits.calibrate else "none"
     free = content_free(before, after, system) if scored and calibration == "contextual" else ()
@@ -253,7 +256,7 @@ def prepare_classify(
         engine=engine,
         system=system,
         labels=known,
-        scored=scored,
+        choices=choices,
         calibration=calibration,
         confidence=confidence,
         content_free=free,

@@ -106,7 +106,7 @@ class Work:
             position,
             messages,
             call.form.schema,
-            call.labels.texts if call.scored and call.labels else None,
+            call.choices,
             self._sampling,
             shared,
             prefix,
