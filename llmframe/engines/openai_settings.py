@@ -139,10 +139,14 @@ def _sdk_client(client: Any, base_url: str | None, api_key: str | None) -> tuple
         kinds = openai.OpenAI | openai.AsyncOpenAI
     if client is not None:
         return (client, True) if isinstance(client, kinds) else (None, False)
+    # Nothing is sent through it. With the environment's proxies it would not even be made where
+    # one of them needs a package that is not there.
+    pool = openai.DefaultHttpxClient(trust_env=False)
+    options = {"base_url": base_url, "max_retries": 0, "http_client": pool}
     key = None if api_key is None else api_key.strip()
     if key != "":
         with contextlib.suppress(openai.OpenAIError):
-            sdk = make(api_key=key, base_url=base_url, max_retries=0)
+            sdk = make(api_key=key, **options)
             if sdk.api_key:
                 return sdk, True
-    return make(api_key=_NO_KEY, base_url=base_url, max_retries=0), False
+    return make(api_key=_NO_KEY, **options), False
