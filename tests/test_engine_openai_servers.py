@@ -80,6 +80,7 @@ def test_llmock_answers_under_a_schema(llmock: Callable[..., str]) -> None:
         assert set(json.loads(result.text or "")) == set(SCHEMA["properties"])
 
 
+@pytest.mark.slow
 def test_llmock_with_faults(llmock: Callable[..., str]) -> None:
     faults = [f"--error-rate={status}" for status in ("429=0.05", "503=0.1", "500=0.05")]
     engine = OpenAI("gpt-4o", base_url=llmock(*faults))
