@@ -6,8 +6,18 @@ label under the enum schema, greedily; "scored" takes the likeliest label as the
 
     python benchmarks/scoring.py --data ../shared/data
 
-The folder holds `banking77.csv` (columns text, category) and `sms_spam.tsv` (Label, SMS). About
-five minutes on two cores.
+The folder holds `banking77.csv` (columns text, category) and `sms_spam.tsv` (Label, SMS). It
+takes five minutes on two quiet cores, several times that on busy ones. The default run gave:
+
+                             generated      scored  contextual       batch
+    banking77, seed 0            0.570       0.595       0.795       0.865
+    banking77, seed 1            0.550       0.680       0.700       0.835
+    banking77, seed 2            0.480       0.350       0.715       0.765
+    sms_spam, seed 0             0.530       0.500       0.665       0.685
+    points over generated         +0.0        -0.1       +18.6       +25.5
+
+Asked with the prompt that lists the labels, which is what an engine that generates gets, the
+model wrote no better ones: 0.41 against 0.44 over four other draws of banking77.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ token for the end of the reply changed nothing (0.74), and costs one more step a
 
 One step of the model gives one place of the tree, so a row costs as many steps as there are
 different beginnings: one for labels of a token each, about ten for five labels of two or three
-words.
+words, 141 for the 77 intents of banking77. Asking only where labels part would take 16 steps
+there, and find half as many (30 rows: 0.13 against 0.27 correct, 0.40 against 0.70 among the
+first five).
 """
 
 from __future__ import annotations
