@@ -56,7 +56,7 @@ class Person(pydantic.BaseModel):
     addresses: list[Address]
     home: Address
     tags: list[str] = pydantic.Field(max_length=3)
-    scores: dict[str, float]
+    scores: list[float]
 
 
 class Tree(pydantic.BaseModel):
