@@ -6,12 +6,7 @@ import pandas as pd
 
 import llmframe  # noqa: F401 - this import gives every frame its `.llm`
 
-TEAMS = {
-    "billing": "payments, invoices, prices, refunds and subscriptions",
-    "bug": "something in the product is broken, wrong or slow",
-    "account": "signing in, passwords, users, permissions and personal data",
-    "feature request": "a wish for something the product cannot do yet",
-}
+TEAMS = ["billing", "bug", "account", "feature request"]
 
 tickets = pd.read_csv(Path(__file__).parent / "data" / "tickets.csv", index_col="id")
 out = tickets.llm.classify("ticket", TEAMS, confidence=True, model="local")
