@@ -78,6 +78,7 @@ class Feed:
         outage: While it is open one row at a time is fed.
         job: Id for the claims.
         keep_prompts: Store the rendered prompts with the claims.
+        bounded: Keep what a kill could lose within twice `control.limit`.
         stored: Settles a place from replies that came meanwhile; False: ask all the same.
         ended: Called with what ends the job from this side; None: the outage lasts too long.
     """
@@ -92,6 +93,7 @@ class Feed:
         *,
         job: str,
         keep_prompts: bool,
+        bounded: bool,
         stored: Callable[[int, list[Entry]], bool],
         ended: Callable[[BaseException | None], None],
     ) -> None:
@@ -101,6 +103,7 @@ class Feed:
         self.known: dict[int, int] = {}  # stored replies of a place that this run has seen
         self.open = 0
         self.in_flight = 0
+        self.unsafe = 0  # replies that came and are not on disk yet
         self.canary: int | None = None
         self.probe_at = 0.0
         self.longest = 0.0
@@ -113,6 +116,7 @@ class Feed:
         self._outage = outage
         self._job = job
         self._keep_prompts = keep_prompts
+        self._bounded = bounded
         self._stored = stored
         self._ended = ended
         self._again: deque[Flight] = deque()
@@ -131,7 +135,7 @@ class Feed:
         with self.cond:
             if self._control.mode != "run":
                 return None
-            count = min(n, len(self._ready))
+            count = min(n, len(self._ready), self._room())
             if not count:
                 return None if self.closing or not self.open else []
             taken = [self._ready.popleft() for _ in range(count)]
@@ -141,6 +145,16 @@ class Feed:
             if len(self._ready) < self._control.limit:
                 self.cond.notify_all()
             return taken
+
+    def _room(self) -> int:
+        """Requests the engine may have besides those it has, and those not yet safe on disk.
+
+        A kill loses what was sent and not stored. That is at most twice what may be in flight,
+        however slow the disk is; a provider's batch keeps its own replies.
+        """
+        if not self._bounded:
+            return len(self._ready)
+        return max(0, 2 * self._control.limit - self.in_flight - self.unsafe)
 
     def on_ready(self, wake: Callable[[], None]) -> None:
         """See `llmframe.engines.base.Source`."""

@@ -89,6 +89,7 @@ class Run:
             self._outage,
             job=job,
             keep_prompts=keep_prompts,
+            bounded=not hasattr(engine, "probe"),
             stored=self._from_store,
             ended=self._end,
         )
@@ -229,6 +230,7 @@ class Run:
         readings = [call.read(result) for result, _, _ in landed]
         with feed.cond:
             feed.heard = time.monotonic()
+            feed.unsafe += len(landed)
             for (result, flight, entry), reading in zip(landed, readings, strict=True):
                 feed.in_flight -= flight.taken
                 self._budget.settle(flight.reserved, entry.cost or 0.0)
@@ -241,7 +243,13 @@ class Run:
                     self._reject(flight, result, reading.failure, entry)
             feed.cond.notify_all()
             closed = not feed.open
-        if closed:
+        if 2 * feed.unsafe >= self._control.limit:
+            self._journal.flush()
+            with feed.cond:
+                feed.unsafe = 0
+                feed.cond.notify_all()
+            feed.wake()
+        elif closed:
             feed.wake()
 
     def _accept(self, flight: Flight, result: Result, reading: Reading) -> None:

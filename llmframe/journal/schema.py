@@ -103,10 +103,19 @@ def prepare(db: sqlite3.Connection, path: Path, journal_mode: str) -> None:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    ours = _pragma(db, "application_id")
-    if ours == 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+    # One snapshot: between two reads another process may have made the tables.
+    alone = not db.in_transaction
+    if alone:
+        db.execute("BEGIN")
+    try:
+        ours = _pragma(db, "application_id")
+        empty = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        version = _pragma(db, "user_version")
+    finally:
+        if alone and db.in_transaction:
+            db.execute("COMMIT")
+    if ours == 0 and empty:
         return 0
-    version = _pragma(db, "user_version")
     if ours != APPLICATION_ID or version < 1:
         raise StoreError(
             f"{path} is an SQLite database of another program, not a journal of llmframe. "

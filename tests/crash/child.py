@@ -52,6 +52,8 @@ def main() -> None:
 
 def follow(df: pd.DataFrame, call: dict[str, Any]) -> None:
     """Say how far the job is until it is done, so that the test can kill at half."""
+    # A yes or no: the embedded model answers that under a grammar in a moment.
+    call["schema"] = bool
     plan = df.llm.plan.map("{t}", **{k: v for k, v in call.items() if k != "progress"})
     say(cached=plan.cached, requests=plan.requests)
     job = df.llm.submit.map("{t}", **call)

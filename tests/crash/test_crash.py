@@ -392,7 +392,6 @@ def test_a_local_run_that_is_killed_keeps_its_rows(children: Children, local_mod
         "gguf": str(local_model),
         "rows": rows,
         "follow": True,
-        "max_tokens": 8,
     }
     first = children.start(**task)
     assert first.stdout is not None
