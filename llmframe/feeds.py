@@ -219,8 +219,16 @@ class Feed:
                         self.cond.wait(wait)
                     if self._over():
                         return
+                    came = self.unsafe
                     flights, places, due = self._pick()
-                self._offer(flights, places, due)
+                # A claim is a commit too: it takes along every reply that was handed over.
+                claimed = self._offer(flights, places, due)
+                if came and not claimed:
+                    self._journal.flush()
+                if came:
+                    with self.cond:
+                        self.unsafe -= came
+                    self.wake()
         except Exception as error:
             # A bug here must end the run: the engine would wait for requests for ever.
             with self.cond:
@@ -245,12 +253,16 @@ class Feed:
             return max(0.0, min(1.0, self.probe_at - now)) if not busy else 1.0
         if self.canary is not None and busy:
             return 1.0
+        if self._bounded and 2 * self.unsafe >= self._control.limit:
+            return 0.0
         if self._again or self.todo:
-            full = len(self._ready) > max(_AHEAD, 2 * self._control.limit) // 2
-            return 1.0 if full else 0.0
+            return 1.0 if self._stocked() else 0.0
         if self.in_flight and not (self._ready or self._delayed or self._foreign):
             self._flush_out(now)
         return max(0.0, wait)
+
+    def _stocked(self) -> bool:
+        return len(self._ready) > max(_AHEAD, 2 * self._control.limit) // 2
 
     def _flush_out(self, now: float) -> None:
         """End the stream after a long silence in which only requests in flight are open.
@@ -265,6 +277,8 @@ class Feed:
     def _pick(self) -> tuple[list[Flight], list[int], list[int]]:
         """What to feed next: due retries, new rows, rows that another run had. Holds the lock."""
         now = time.monotonic()
+        if self._stocked() and not self._outage.open:
+            return [], [], []  # woken for the sake of the disk: small claims would cost the most
         while self._delayed and self._delayed[0][0] <= now:
             self._again.append(heapq.heappop(self._delayed)[2])
         room = min(_AHEAD, max(_AHEAD, 2 * self._control.limit) - len(self._ready))
@@ -277,8 +291,14 @@ class Feed:
             del self._foreign[place]
         return flights, places, due
 
-    def _offer(self, flights: list[Flight], places: list[int], due: list[int]) -> None:
-        """Make the requests, claim their keys, and put ours before the engine."""
+    def _offer(self, flights: list[Flight], places: list[int], due: list[int]) -> bool:
+        """Make the requests, claim their keys, and put ours before the engine.
+
+        Returns:
+            Whether there was something to claim.
+        """
+        if not (flights or places or due):
+            return False
         places += self._still_open(due)
         flights += [Flight(place, self._work.request(place)) for place in places]
         held = self._hold_back(flights)
@@ -302,6 +322,7 @@ class Feed:
                     self._budget.settle(flight.reserved, 0.0)
             self._again.extendleft(reversed(held))
         self.wake()
+        return bool(wanted)
 
     def _still_open(self, due: list[int]) -> list[int]:
         """Of the rows that another run was asking, those it has not answered."""

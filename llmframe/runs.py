@@ -243,13 +243,7 @@ class Run:
                     self._reject(flight, result, reading.failure, entry)
             feed.cond.notify_all()
             closed = not feed.open
-        if 2 * feed.unsafe >= self._control.limit:
-            self._journal.flush()
-            with feed.cond:
-                feed.unsafe = 0
-                feed.cond.notify_all()
-            feed.wake()
-        elif closed:
+        if closed:
             feed.wake()
 
     def _accept(self, flight: Flight, result: Result, reading: Reading) -> None:
