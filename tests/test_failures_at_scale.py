@@ -21,6 +21,7 @@ from tests.servers.rows import Reply
 from tests.servers.scripted import Scripted, prompt_of
 
 pytest_plugins = ["tests.servers.plugin"]
+pytestmark = pytest.mark.slow
 
 ROWS = 50_000
 GOOD = 2_000

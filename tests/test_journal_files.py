@@ -198,6 +198,7 @@ def test_a_file_cut_off_while_it_was_made_is_made_again(place: Path) -> None:
     assert Journal.open(place).replies([KEY]) == {KEY: [REPLY]}
 
 
+@pytest.mark.slow
 def test_processes_that_open_a_new_home_at_once(place: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from llmframe.journal import Entry, Journal\n"

@@ -971,6 +971,7 @@ def test_the_fake_engine_knows_the_schema_without_an_answer(df: pd.DataFrame) ->
     assert set(labels["label"]) <= {"p", "q"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [

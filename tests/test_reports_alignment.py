@@ -61,6 +61,7 @@ def test_u052_failures_of_duplicate_labels_keep_their_position() -> None:
     assert statuses(out) == ["ok", "failed", "ok"]
 
 
+@pytest.mark.slow
 def test_u053_many_duplicate_labels_cost_no_more_than_unique_ones() -> None:
     rows = 30_000
     texts = [f"row {i}" for i in range(rows)]

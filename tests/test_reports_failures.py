@@ -509,6 +509,7 @@ def test_u153_a_filter_message_that_says_retry_is_not_retried(serve: Any) -> Non
     assert kinds(out) == {1: "content_filter"}
 
 
+@pytest.mark.slow
 def test_u154_a_server_that_is_down_is_not_asked_500_times() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -230,6 +230,7 @@ def test_u111_many_rows_through_few_sockets(serve: Any) -> None:
     assert server.max_sockets <= 200
 
 
+@pytest.mark.slow
 def test_u111_waiting_for_a_slot_does_not_use_up_the_request_timeout(serve: Any) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.25))
     df = pd.DataFrame({"t": [f"row {i}" for i in range(200)]})
@@ -318,6 +319,7 @@ def test_u112_headers_of_the_users_own_are_sent(serve: Any) -> None:
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
+@pytest.mark.slow
 def test_u112_a_private_certificate_by_the_systems_own_variable(
     serve: Any, home: Path, tmp_path: Path
 ) -> None:
@@ -358,6 +360,7 @@ def test_u112_a_private_certificate_by_the_systems_own_variable(
     assert re.search("certificate|TLS|SSL", unknown.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says_when", [True, False], ids=["Retry-After", "no header"])
 def test_u113_a_small_rate_limit_needs_no_tuning(serve: Any, says_when: bool) -> None:
     recent: deque[float] = deque()
@@ -384,6 +387,7 @@ def test_u113_a_small_rate_limit_needs_no_tuning(serve: Any, says_when: bool) ->
     assert refused <= 3 * 20, f"{refused} requests were refused for 20 rows"
 
 
+@pytest.mark.slow
 def test_u113_every_worker_waits_for_retry_after(serve: Any) -> None:
     closed: list[float] = []
 
@@ -469,6 +473,7 @@ def test_u125_no_widget_package_and_a_kernel_that_is_none(
     assert "Warning" not in done.stderr
 
 
+@pytest.mark.slow
 def test_u126_progress_moves_while_rows_are_answered(serve: Any, home: Path) -> None:
     """On a terminal: the bar is drawn anew several times before the end."""
     pexpect = pytest.importorskip("pexpect")
@@ -496,6 +501,7 @@ def test_u126_progress_moves_while_rows_are_answered(serve: Any, home: Path) -> 
     assert 40 in counts, "the bar stops short of the end"
 
 
+@pytest.mark.slow
 def test_u126_a_file_gets_a_few_lines_and_progress_false_gets_none(serve: Any, home: Path) -> None:
     server = serve(lambda seen: Reply(seen.prompt, delay=0.02))
     code = """
@@ -596,6 +602,7 @@ def test_u134_finished_work_survives_a_change_of_concurrency(serve: Any) -> None
     assert statuses(out).count("cached") == 60
 
 
+@pytest.mark.slow
 def test_u156_requests_are_made_when_taken() -> None:
     rows = 60_000
     engine = Scripted(lambda r: "x", concurrency=32, watch=10_000, keep=False)

@@ -115,6 +115,7 @@ def test_u086_a_lone_surrogate_fails_its_own_row(serve: Any) -> None:
     assert server.unreadable == []
 
 
+@pytest.mark.slow
 def test_u086_a_lone_surrogate_in_a_reply_fails_or_comes_whole(serve: Any) -> None:
     completion = json.dumps(
         {

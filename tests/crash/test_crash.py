@@ -24,6 +24,7 @@ from tests.servers.looking import openai, statuses
 from tests.servers.rows import Reply
 
 pytest_plugins = ["tests.servers.plugin"]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("child.py")
