@@ -28,6 +28,7 @@ from llmframe.requests import Request, Sampling
 from llmframe.results import Failure, Result
 from tests.servers.chat import ChatServer, Rate, Reply, Seen, completion, error
 from tests.servers.feeding import Control, Feed, ask, drive, requests
+from tests.servers.looking import complaints
 
 KEY = "sk-planted-0123456789abcdef"
 SCHEMA = {
@@ -689,7 +690,8 @@ def test_nothing_is_said_at_exit() -> None:
         print(len(next(stream)) > 0)
         """
         done = python(code, "-X", "dev", "-W", "error", URL=server.url)
-    assert (done.stdout, done.stderr, done.returncode) == ("ok\nTrue\n", "", 0)
+    said = complaints(done.stderr)
+    assert (done.stdout, said, done.returncode) == ("ok\nTrue\n", "", 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

@@ -41,3 +41,12 @@ def kinds(out: Any) -> dict[Any, str]:
 def statuses(out: Any) -> list[str]:
     """Row statuses in row order."""
     return [str(status) for status in out.llm.status()]
+
+
+def complaints(stderr: str) -> str:
+    """What a process in Python's development mode said on stderr.
+
+    Without asyncio's remark that a step took more than 0.1 s: on a busy machine any may.
+    """
+    lines = stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("Executing <"))
