@@ -1,4 +1,4 @@
-"""OpenAI, and every server that speaks its protocol: live chat completions.
+"""OpenAI, and every server that speaks its protocol: live, and as provider batches.
 
 The `openai` SDK configures (environment, key, base_url, organisation, project); the hot path is
 aiohttp and orjson, since the SDK's own request path costs ten times the wire. A client object
@@ -21,6 +21,7 @@ from llmframe.engines import live
 from llmframe.engines.base import Control, Limits, Source
 from llmframe.engines.http import Http, Transport, Unsent
 from llmframe.engines.limiter import Limiter, Outcome
+from llmframe.engines.openai_batch import MAX_BYTES, MAX_REQUESTS, BatchCalls
 from llmframe.engines.openai_bodies import Bodies, Features, features_of, refused
 from llmframe.engines.openai_settings import Settings, scrub, settings
 from llmframe.engines.openai_wire import from_wire
@@ -28,11 +29,12 @@ from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
 
-__all__ = ["OpenAI"]
+__all__ = ["OpenAI", "OpenAIBatch"]
 
 _log = logging.getLogger("llmframe")
 
 _CHAT: Final = "/v1/chat/completions"
+_RESPONSES: Final = "/v1/responses"
 _ADAPTATIONS: Final = 6
 """Times that one request is changed to what its server takes: each of `Features` once."""
 
@@ -44,16 +46,16 @@ class OpenAI:
         model: The model's name at the server, such as ``"gpt-4.1-mini"``.
         base_url: Where the server is, ``/v1`` included; else ``OPENAI_BASE_URL``, else OpenAI.
         api_key: The key; else ``OPENAI_API_KEY``. A server of your own needs none.
-        batch: Provider batches in place of live requests.
+        batch: Provider batches in place of live requests: an `OpenAIBatch`.
         timeout: Seconds for one request; waiting for its turn does not count.
         headers: Further headers of every request.
         concurrency: Requests in flight at once (32).
-        endpoint: Path of the API; ``"/v1/chat/completions"``.
+        endpoint: Path of the API: ``"/v1/chat/completions"`` or ``"/v1/responses"``.
         revision: Free text that goes into every key: for weights that change behind one name.
         client: An `openai.OpenAI` or `openai.AsyncOpenAI` of your own, through which every
             request goes.
-        max_batch_requests: Requests in one provider batch, at most.
-        max_batch_bytes: Bytes in one provider batch, at most.
+        max_batch_requests: Requests in one provider batch, at most (50,000, as OpenAI takes).
+        max_batch_bytes: Bytes in one provider batch, at most (200 MB, as OpenAI takes).
         cleanup: Delete a batch's files at the provider after a verified join.
 
     Raises:
@@ -90,12 +92,11 @@ class OpenAI:
         del base_url, api_key, headers
         if not model or not isinstance(model, str):
             raise ModelError(f"model={model!r}: expected a name, such as 'gpt-4.1-mini'.")
-        if batch:
-            raise ModelError(
-                "batch=True: OpenAI's Batch API is not in this version. Leave it out to run live."
-            )
-        if endpoint != _CHAT:
-            raise ModelError(f"endpoint={endpoint!r} is not in this version; it takes {_CHAT!r}.")
+        if endpoint not in {_CHAT, _RESPONSES}:
+            raise ModelError(f"endpoint={endpoint!r}: expected {_CHAT!r} or {_RESPONSES!r}.")
+        for name, most in (("requests", max_batch_requests), ("bytes", max_batch_bytes)):
+            if most is not None and most < 1:
+                raise ModelError(f"max_batch_{name}={most!r}: expected a number above 0.")
         if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
             raise ModelError(f"timeout={timeout!r}: expected seconds above 0, such as 600.")
         if concurrency is not None and concurrency < 1:
@@ -107,11 +108,14 @@ class OpenAI:
         self.cleanup = cleanup
         self.limits = Limits(
             concurrency=int(concurrency or Limits().concurrency),
-            choices=True,
-            max_requests=max_batch_requests,
-            max_bytes=max_batch_bytes,
+            choices=endpoint == _CHAT and not batch,
+            max_requests=max_batch_requests or (MAX_REQUESTS if batch else None),
+            max_bytes=max_batch_bytes or (MAX_BYTES if batch else None),
         )
         self._client = client
+        if batch:
+            # One name and one signature for both lanes: what a user changes is `batch=` alone.
+            self.__class__ = OpenAIBatch
         self._start(found, features_of(model, found.official))
         self._check()
 
@@ -129,8 +133,12 @@ class OpenAI:
         self.base_url = found.base_url
         self.official = found.official
         self.limiter = Limiter()
+        if self.endpoint == _RESPONSES:
+            features = replace(
+                features, limit="max_output_tokens", limit_settled=True, top_logprobs=0
+            )
         self._features = features
-        self._bodies = Bodies(self.model)
+        self._bodies = Bodies(self.model, responses=self.endpoint == _RESPONSES)
         self._notices: list[str] = []
         self._said: set[str] = set()
         self._transport: Transport | None = None
@@ -254,7 +262,9 @@ class OpenAI:
                 else:
                     from llmframe.engines.openai_client import Client
 
-                    self._transport = Client(self._client, self._settings.headers, self.timeout)
+                    self._transport = Client(
+                        self._client, self._settings.headers, self.timeout, self.endpoint
+                    )
             return self._transport
 
     def _look_at(self, request: Request, result: Result, body: bytes, features: Features) -> None:
@@ -302,6 +312,44 @@ class OpenAI:
                 warnings.warn(text, UserWarning, stacklevel=3)
             except UserWarning:  # a notice must not end a paid job
                 _log.warning(text)
+
+
+class OpenAIBatch(OpenAI, BatchCalls):
+    """OpenAI's Batch API, or that of a service that imitates it: what ``batch=True`` makes.
+
+    Half the price, within a day. Its keys are those of the live engine, which it is too:
+    `probe` and `stream` ask live.
+
+    Examples:
+        >>> engine = OpenAI("my-model", base_url="http://127.0.0.1:8000/v1", batch=True)
+        >>> engine
+        OpenAI('my-model', base_url='http://127.0.0.1:8000/v1', batch=True)
+        >>> engine.limits.max_requests, engine.limits.max_bytes
+        (50000, 200000000)
+    """
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, batch=True)"
+
+    def _check(self) -> None:
+        super()._check()
+        if self._client is not None:
+            import openai
+
+            if not isinstance(self._client, openai.OpenAI):
+                raise ModelError("batch=True takes an openai.OpenAI as client=, not an async one.")
+
+    def _start(self, found: Settings, features: Features) -> None:
+        super()._start(found, features)
+        self._begin()
+
+    def _encoded(self, request: Request) -> bytes:
+        return self._bodies.encode(request, self._features)
+
+    def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        super().close()
+        self._end()
 
 
 def _outcome(failure: Failure | None) -> Outcome:

@@ -15,12 +15,14 @@ from typing import Any, Final
 
 import orjson
 
+from llmframe.engines import openai_responses
 from llmframe.requests import Message, Request
 from llmframe.results import Failure
 
 __all__ = ["Bodies", "Features", "features_of", "refused"]
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
+_EVERY_LIMIT: Final = (*_LIMITS, "max_output_tokens")
 _CACHEABLE: Final = 4096
 """Characters of constant prompt below which no provider caches it (1,024 tokens at OpenAI)."""
 
@@ -78,10 +80,12 @@ class Bodies:
 
     Args:
         model: Name of the model.
+        responses: In the shape of ``/v1/responses``, not of chat completions.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, responses: bool = False) -> None:
         self._model = model
+        self._responses = responses
         # Heads by the identity of what is in them; that is kept, so that an id stays its own.
         self._heads: dict[tuple[Any, ...], tuple[bytes, tuple[Any, ...]]] = {}
 
@@ -118,6 +122,8 @@ class Bodies:
             found = self._heads[key] = (head, (schema, sampling.extra, shared))
         if marked and request.prefix:
             own = (*own[:-1], _marked(own[-1], request.prefix))
+        if self._responses:
+            own = tuple(openai_responses.messages_of(own))
         return found[0] + _dump(own)[1:] + b"}"
 
     def _head(
@@ -126,7 +132,7 @@ class Bodies:
         """All but the row's own messages, up to where they follow."""
         sampling, schema = request.sampling, request.schema
         extra = dict(sampling.extra or {})
-        for name in ("messages", "stream"):
+        for name in ("messages", "input", "stream"):
             if extra.get(name):
                 raise ValueError(f"extra={{{name!r}: …}} cannot be sent; leave it out")
         body: dict[str, Any] = {"model": self._model}
@@ -134,7 +140,7 @@ class Bodies:
             body["temperature"] = float(sampling.temperature)
         elif features.temperature:
             body["temperature"] = 0
-        if sampling.max_tokens is not None and not any(name in extra for name in _LIMITS):
+        if sampling.max_tokens is not None and not any(name in extra for name in _EVERY_LIMIT):
             body[features.limit] = int(sampling.max_tokens)
         if sampling.seed is not None:
             body["seed"] = int(sampling.seed)
@@ -154,7 +160,11 @@ class Bodies:
                 told = _dump([self._model, schema, list(shared)])
                 body["prompt_cache_key"] = blake2b(told, digest_size=16).hexdigest()
         # Messages come last, and of them the row's own: nothing after them need be encoded.
-        head = _dump({**body, **extra})[:-1] + b',"messages":['
+        place = b"messages"
+        if self._responses:
+            body, place = openai_responses.fields_of(body), b"input"
+            shared = tuple(openai_responses.messages_of(shared))
+        head = _dump({**body, **extra})[:-1] + b',"' + place + b'":['
         return head + _dump(shared)[1:-1] + (b"," if shared else b"")
 
 
@@ -257,7 +267,10 @@ def refused(failure: Failure, request: Request, features: Features) -> Features 
     if (
         request.schema is not None
         and features.response_format
-        and named("response_format", "json_schema", "text_format", "structured_outputs")
+        and (
+            named("response_format", "json_schema", "text_format", "structured_outputs")
+            or (failure.param or "").startswith("text.format")
+        )
         and not _BAD_SCHEMA.search(said)
     ):
         return replace(features, response_format=False)

@@ -19,7 +19,7 @@ __all__ = ["Client"]
 
 
 class Client(Transport):
-    """Chat completions through `openai.OpenAI` or `openai.AsyncOpenAI`, one try each.
+    """Requests through `openai.OpenAI` or `openai.AsyncOpenAI`, one try each.
 
     An async client with the SDK's own connection pool gets a pool of its own here, since one
     that was used in a notebook's loop fails in any other. With a pool that the user made it is
@@ -29,9 +29,16 @@ class Client(Transport):
         client: The user's client; it stays theirs and is not closed.
         headers: Further headers of every request.
         timeout: Seconds for one request.
+        endpoint: ``"/v1/chat/completions"`` or ``"/v1/responses"``.
     """
 
-    def __init__(self, client: Any, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self,
+        client: Any,
+        headers: Mapping[str, str],
+        timeout: float,
+        endpoint: str = "/v1/chat/completions",
+    ) -> None:
         import openai
 
         self._async = isinstance(client, openai.AsyncOpenAI)
@@ -42,7 +49,12 @@ class Client(Transport):
         pool = getattr(client, "_client", None)
         if self._async and type(pool).__name__ == "AsyncHttpxClientWrapper":
             own = options["http_client"] = openai.DefaultAsyncHttpxClient()
-        self._create = client.with_options(**options).chat.completions.with_raw_response.create
+        sdk = client.with_options(**options)
+        responses = endpoint == "/v1/responses"
+        self._asked = "input" if responses else "messages"
+        self._create = (
+            sdk.responses if responses else sdk.chat.completions
+        ).with_raw_response.create
         self._end: Callable[[], object] | None = None
         if own is not None:
             close = own.aclose
@@ -58,7 +70,7 @@ class Client(Transport):
         fields = orjson.loads(body)
         call = {
             "model": fields.pop("model"),
-            "messages": fields.pop("messages"),
+            self._asked: fields.pop(self._asked),
             "extra_body": fields,
             "extra_headers": self._headers or None,
         }

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import orjson
 
+from llmframe.engines import openai_responses
 from llmframe.engines.headers import retry_after
 from llmframe.engines.openai_scores import choice_logprobs
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
 
-__all__ = ["failure_of", "from_wire"]
+__all__ = ["failure_of", "from_read", "from_wire"]
 
 _LONGEST: Final = 400
 """Characters of a provider's own words that are kept."""
@@ -89,6 +90,22 @@ def from_wire(
             read = orjson.loads(read)
     except orjson.JSONDecodeError:
         read = None
+    return from_read(request, status, headers, read, body, latency=latency, scrub=scrub)
+
+
+def from_read(
+    request: Request,
+    status: int,
+    headers: Mapping[str, str],
+    read: object,
+    body: bytes = b"",
+    *,
+    latency: float | None = None,
+    scrub: Callable[[str], str] = str,
+) -> Result:
+    """As `from_wire`, of a body that is decoded: `read`, None where it is no JSON."""
+    if isinstance(read, dict) and openai_responses.is_response(read):
+        read = openai_responses.as_chat(read)
     request_id = headers.get("x-request-id")
     if not 200 <= status < 300 or not isinstance(read, dict) or read.get("error"):
         failure = failure_of(status, headers, read, body, scrub=scrub)

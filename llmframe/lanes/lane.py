@@ -68,7 +68,8 @@ class Lane:
             one and two of them. None: ``set_options(poll_interval=…)``, else 30.
         linger: Seconds without another request after which a pack that is not full is sent.
         first: Requests in the first batch, at most.
-        cleanup: Delete a batch's files at the provider once its results are stored.
+        cleanup: Delete a batch's files at the provider once its results are stored; None: as the
+            engine was made.
         resend: Send rows again whose batch may exist at a provider that cannot list its batches.
         clock: The time.
 
@@ -97,7 +98,7 @@ class Lane:
         poll_interval: float | None = None,
         linger: float = 1.0,
         first: int = 1000,
-        cleanup: bool = False,
+        cleanup: bool | None = None,
         resend: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -116,7 +117,7 @@ class Lane:
         self.counts: Counter[str] = Counter()
         self._driven: dict[str, Work] = {}
         self._lock = threading.Lock()
-        self._cleanup = cleanup
+        self._cleanup = getattr(engine, "cleanup", False) if cleanup is None else cleanup
 
     @property
     def account(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from servers.chat import ChatServer
+from servers.openai_batches import BatchServer
 
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.engines.openai import OpenAI
@@ -80,7 +81,19 @@ def fake_batch_on_disk() -> Iterator[BatchEngine]:
         yield FakeBatchEngine(directory=folder, faults={"500": 0.3, "truncate": 0.3})
 
 
-BATCH_ENGINES = {"fake_batch": fake_batch, "fake_batch_on_disk": fake_batch_on_disk}
+@contextmanager
+def openai_batch() -> Iterator[BatchEngine]:
+    with BatchServer() as server:
+        engine = OpenAI("fake-1", base_url=server.url, api_key="sk-fake", batch=True)
+        yield engine
+        engine.close()
+
+
+BATCH_ENGINES = {
+    "fake_batch": fake_batch,
+    "fake_batch_on_disk": fake_batch_on_disk,
+    "openai_batch": openai_batch,
+}
 
 
 class Running:
