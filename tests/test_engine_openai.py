@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from llmframe.engines import http
@@ -489,8 +490,9 @@ def test_identity() -> None:
         ({"timeout": 0}, "timeout=0"),
         ({"timeout": math.inf}, "timeout"),
         ({"concurrency": 0}, "concurrency=0"),
-        ({"endpoint": "/v1/responses"}, "/v1/responses"),
-        ({"batch": True}, "batch=True"),
+        ({"endpoint": "/v1/embeddings"}, "/v1/embeddings"),
+        ({"batch": True, "max_batch_bytes": 0}, "max_batch_bytes=0"),
+        ({"batch": True, "client": openai.AsyncOpenAI(api_key="sk-fake")}, "batch=True"),
         ({"client": object()}, "openai.OpenAI"),
         ({"headers": {"X-A": "b\r\nX-C: d"}}, "X-A"),
     ],

@@ -325,7 +325,8 @@ def _failure(status: object, body: object, error: object, scrub: Callable[[str],
             maybe_paid=False,
         )
     if 200 <= status < 300:
-        status = 500  # an answer and an error: the answer proves nothing
+        # An answer and an error: the answer proves nothing.
+        status = 500 if code in _PASSING else 400
     # A row that the provider did not answer well is not billed.
     read = told if isinstance(told, dict) else {"error": str(told or "")}
     return replace(failure_of(status, {}, read, scrub=scrub), maybe_paid=False)

@@ -8,10 +8,12 @@ are off: it would send a create again without saying so, and sleep for as long a
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -69,6 +71,7 @@ class Remote:
         self._scrub = scrub
         self.sleep = sleep
         self._sdk: Any = None
+        self._process = 0
         self._lock = threading.Lock()
 
     def ask(self, what: str, call: Callable[[Any], Any], tries: int = _TRIES) -> Answer:
@@ -263,8 +266,9 @@ class Remote:
 
     def _open(self) -> Any:
         with self._lock:
-            if self._sdk is None:
-                self._sdk = self._made()
+            if self._sdk is None or self._process != os.getpid():
+                # A forked child that used its parent's connections would read its answers.
+                self._sdk, self._process = self._made(), os.getpid()
             return self._sdk
 
     def _made(self) -> Any:
@@ -284,6 +288,7 @@ class Remote:
             verify=ssl.create_default_context() if secure else True,
             timeout=self._timeout,
         )
+        weakref.finalize(self, pool.close)
         return openai.OpenAI(
             api_key=found.headers.get("Authorization", "").rpartition(" ")[2] or "none-needed",
             base_url=found.base_url,

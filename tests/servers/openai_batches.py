@@ -70,7 +70,7 @@ class Plan:
     Attributes:
         create: ``"ok"``; ``"lost"``: created, then the connection is reset; ``"500"``: created,
             then 500; ``"429"``, ``"503"``: refused; ``"no_file"``: refused since the file is not
-            found, which a test ends by taking the plan away; ``"hang"``: created, never answered.
+            found; ``"hang"``: created, never answered; ``"stall"``: neither.
         retry_after: Header of a 429.
         words: Statuses that the looks see one after another, before `end`.
         end: The last status.
@@ -332,14 +332,17 @@ class BatchServer:
         key = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.accounts is not None and key not in self.accounts:
             return _error(401, f"Incorrect API key provided: {key}", code="invalid_api_key")
-        request["account"] = "org-1" if self.accounts is None else self.accounts[key]
         if self.fail_next and not path.endswith(("/completions", "/responses")):
             return _error(self.fail_next.pop(0), "The server had an error")
         response = await handler(request)
         if not response.prepared:
-            response.headers["openai-organization"] = request["account"]
+            response.headers["openai-organization"] = self._account(request)
             response.headers["x-request-id"] = f"req_{next(self._numbers)}"
         return response
+
+    def _account(self, request: web.Request) -> str:
+        key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return "org-1" if self.accounts is None else self.accounts[key]
 
     async def _upload(self, request: web.Request) -> web.Response:
         if not request.content_type.startswith("multipart/"):
@@ -358,7 +361,7 @@ class BatchServer:
             return _error(400, "Invalid file format. Must be .jsonl", param="file")
         if len(data) > MOST_BYTES:
             return _error(400, "File is too large.", param="file")
-        file = self._keep(name, purpose, data, request["account"])
+        file = self._keep(name, purpose, data, self._account(request))
         return web.json_response(file.record())
 
     def _keep(
@@ -370,7 +373,7 @@ class BatchServer:
 
     def _mine(self, kept: Mapping[str, Any], request: web.Request) -> Any:
         found = kept.get(request.match_info["id"])
-        return found if found is not None and found.account == request["account"] else None
+        return found if found is not None and found.account == self._account(request) else None
 
     async def _file(self, request: web.Request) -> web.Response:
         file = self._mine(self.files, request)
@@ -386,7 +389,7 @@ class BatchServer:
         return web.json_response({"id": file.id, "object": "file", "deleted": True})
 
     async def _list_files(self, request: web.Request) -> web.Response:
-        files = [f.record() for f in self.files.values() if f.account == request["account"]]
+        files = [f.record() for f in self.files.values() if f.account == self._account(request)]
         return web.json_response({"object": "list", "data": files[::-1], "has_more": False})
 
     async def _content(self, request: web.Request) -> web.StreamResponse:
@@ -424,10 +427,13 @@ class BatchServer:
         asked = json.loads(await request.read())
         plan = self.plans.pop(0) if self.plans else self.plan
         headers = {} if plan.retry_after is None else {"retry-after": plan.retry_after}
+        if plan.create == "stall":
+            self.calls["stalled"] += 1
+            await asyncio.Event().wait()
         if plan.create in {"429", "503"}:
             return _error(int(plan.create), "Rate limit reached for batches", headers=headers)
         file = self.files.get(asked.get("input_file_id") or "")
-        if plan.create == "no_file" or file is None or file.account != request["account"]:
+        if plan.create == "no_file" or file is None or file.account != self._account(request):
             return _error(400, f"Cannot find file {asked.get('input_file_id')}")
         if asked.get("metadata") and not self.metadata:
             return _error(400, "Unknown parameter: 'metadata'.", param="metadata")
@@ -451,7 +457,7 @@ class BatchServer:
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": asked.get("metadata"),
         }
-        stored = Stored(record, plan, request["account"], hidden=plan.hidden, lag=plan.lag)
+        stored = Stored(record, plan, self._account(request), hidden=plan.hidden, lag=plan.lag)
         open_ = sum(1 for other in self.batches.values() if other.ended is None)
         if self.slots is not None and open_ >= self.slots:
             stored.plan = Plan(
@@ -473,7 +479,7 @@ class BatchServer:
     async def _list(self, request: web.Request) -> web.Response:
         if not self.lists:
             return _error(404, "Not Found")
-        names = [n for n, b in self.batches.items() if b.account == request["account"]][::-1]
+        names = [n for n, b in self.batches.items() if b.account == self._account(request)][::-1]
         after = request.query.get("after")
         if after:
             names = names[names.index(after) + 1 :]
