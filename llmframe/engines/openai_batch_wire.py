@@ -275,7 +275,7 @@ def _decoded(data: bytes) -> object:
     except orjson.JSONDecodeError:
         pass
     try:  # Python's reads what orjson does not: half a surrogate pair, bytes that are no UTF-8
-        read = json.loads(data.decode(errors="replace"))
+        read = json.loads(data.decode(errors="replace"), parse_constant=lambda name: None)
         return orjson.loads(json.dumps(read, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
@@ -285,6 +285,8 @@ def _result(key: bytes, read: Mapping[str, Any], scrub: Callable[[str], str]) ->
     response, error = read.get("response"), read.get("error")
     response = response if isinstance(response, dict) else {}
     status = response.get("status_code")
+    if isinstance(status, str) and re.fullmatch(r"[1-5]\d\d", status):
+        status = int(status)
     body = response.get("body")
     request_id = next(
         (text for text in (response.get("request_id"), read.get("id")) if _file(text)), None
@@ -306,7 +308,8 @@ def _result(key: bytes, read: Mapping[str, Any], scrub: Callable[[str], str]) ->
 def _failure(status: object, body: object, error: object, scrub: Callable[[str], str]) -> Failure:
     """The verdict on a line that is no answer."""
     code = error.get("code") if isinstance(error, dict) else None
-    kind = _KINDS.get(code) if isinstance(code, str) else None
+    code = code if isinstance(code, str) else ""
+    kind = _KINDS.get(code)
     if kind is not None:
         words = error.get("message") if isinstance(error, dict) else None
         why = scrub(" ".join(str(words or code).split()))[:400]
