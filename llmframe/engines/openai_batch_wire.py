@@ -320,13 +320,10 @@ def _failure(status: object, body: object, error: object, scrub: Callable[[str],
             shown = "" if status is None else f" (status {status})"
             return Failure("provider_error", f"no reason given{shown}", True)
         status = 500 if code in _PASSING else 400
-        return replace(
-            failure_of(
-                status, {}, told if isinstance(told, dict) else {"error": told}, scrub=scrub
-            ),
-            status=None,
-            maybe_paid=False,
-        )
+        read = told if isinstance(told, dict) else {"error": told}
+        failure = failure_of(status, {}, read, scrub=scrub)
+        said = failure.message.removeprefix(f"HTTP {status}: ")  # nobody named that status
+        return replace(failure, message=said, status=None, maybe_paid=False)
     if 200 <= status < 300:
         # An answer and an error: the answer proves nothing.
         status = 500 if code in _PASSING else 400
