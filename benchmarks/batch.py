@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import pandas as pd
-from clients import SCHEMA, body, prompts
+from clients import body, prompts
 from pydantic import BaseModel
 
 import llmframe as lf

@@ -17,7 +17,7 @@ import pytest
 import llmframe as lf
 from llmframe.engines.base import Batch, BatchEngine, Line
 from llmframe.engines.openai import OpenAI, OpenAIBatch
-from llmframe.errors import EngineError, StoreError
+from llmframe.errors import EngineError, ModelError, StoreError
 from llmframe.journal import Journal
 from llmframe.requests import Request, Sampling, custom_id
 from llmframe.testing import requests
@@ -316,6 +316,13 @@ def _written(server: BatchServer, name: str) -> bytes:
     )
 
 
+def test_u148_a_file_that_the_provider_finds_too_large(server: BatchServer) -> None:
+    server.most_bytes = 1000
+    ran = Ran(engine_at(server), texts_of(20))
+    assert ran.texts == texts_of(20)
+    assert set(server.asked.values()) == {1}
+
+
 def test_u149_more_rows_than_a_batch_holds(server: BatchServer) -> None:
     ran = Ran(engine_at(server, max_batch_requests=5), texts_of(11))
     assert ran.texts == texts_of(11)
@@ -326,7 +333,8 @@ def test_u158_what_a_probe_teaches_holds_for_the_lines(server: BatchServer) -> N
     server.refuse = {"max_tokens", "temperature"}
     engine = engine_at(server)
     asked = [replace(r, sampling=Sampling(max_tokens=50)) for r in requests(texts_of(5))]
-    probed = engine.probe(asked[0])
+    with pytest.warns(UserWarning, match="takes no temperature"):
+        probed = engine.probe(asked[0])
     assert probed is not None
     assert probed.text == "row 0"
     batch = engine.submit(lines_of(asked), "tag-1", lambda name, value: None)
@@ -635,6 +643,13 @@ def test_no_secret_leaves(server: BatchServer, caplog: pytest.LogCaptureFixture)
     assert KEY not in shown
     assert "gw-secret-777" not in shown
     assert KEY.encode() not in pickle.dumps(engine)
+
+
+def test_a_key_that_did_not_travel_is_missed_before_anything_is_sent() -> None:
+    engine = OpenAI("m", api_key=KEY, batch=True)
+    copy: Any = pickle.loads(pickle.dumps(engine))
+    with pytest.raises(ModelError, match="no API key"):
+        submitted(copy)
 
 
 def test_the_account_is_asked_for_once(server: BatchServer) -> None:

@@ -343,6 +343,12 @@ class OpenAIBatch(OpenAI, BatchCalls):
         super()._start(found, features)
         self._begin()
 
+    def probe(self, request: Request) -> Result | None:
+        """As `BatchCalls.probe`; warns of what it taught."""
+        result = super().probe(request)
+        self._speak()
+        return result
+
     def _encoded(self, request: Request) -> bytes:
         return self._bodies.encode(request, self._features)
 

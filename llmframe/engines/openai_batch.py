@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from llmframe.engines import background
 from llmframe.engines import openai_batch_wire as wire
 from llmframe.engines.base import Batch, BatchStatus, Limits, Line
-from llmframe.engines.openai_files import Remote
+from llmframe.engines.openai_files import Remote, file_missing, listing
 from llmframe.engines.openai_settings import Settings
 from llmframe.errors import EngineError
 from llmframe.requests import Request
@@ -80,6 +80,10 @@ class BatchCalls:
         """The text without secrets."""
         raise NotImplementedError
 
+    def _check(self) -> None:
+        """Raise where the engine cannot be used: a key does not travel in a pickle."""
+        raise NotImplementedError
+
     def _encoded(self, request: Request) -> bytes:
         """The body of a request that is not scored, as JSON."""
         raise NotImplementedError
@@ -92,7 +96,7 @@ class BatchCalls:
         """
         if self._account is None:
             try:
-                answer = self._files.ask("listing batches", _listing(1, None), tries=1)
+                answer = self._files.ask("listing batches", listing(1, None), tries=1)
             except EngineError:
                 return ""  # what is wrong will be told by the call that matters
             names = (answer.headers.get(f"openai-{name}") for name in ("organization", "project"))
@@ -103,6 +107,7 @@ class BatchCalls:
     def _files(self) -> Remote:
         with self._state:
             if self._remote is None:
+                self._check()
                 self._remote = Remote(
                     self.name, self._settings, self._client, self.timeout, self.scrub, self.sleep
                 )
@@ -152,12 +157,20 @@ class BatchCalls:
                 try:
                     return self._create(kept, tag, count, digest, appears=())
                 except EngineError as error:
-                    if not _no_file(error):
+                    if not file_missing(error):
                         raise
             name = f"llmframe-{tag}.jsonl"
-            uploaded = self._files.upload(file, name, self._service.purpose)
+            uploaded = self._uploaded(file, name)
         note("file", uploaded)
         return self._create(uploaded, tag, count, digest, appears=_APPEARS)
+
+    def _uploaded(self, file: IO[bytes], name: str) -> str:
+        try:
+            return self._files.upload(file, name, self._service.purpose)
+        except EngineError as error:
+            if error.status == 400 and "too large" in str(error).lower():
+                error.status = 413  # OpenAI's word for it, where a proxy says 413
+            raise
 
     def _write(self, lines: Iterable[Line], file: IO[bytes]) -> tuple[int, bytes]:
         count = size = 0
@@ -208,7 +221,7 @@ class BatchCalls:
                 read = wire.unwrapped(self._files.ask("creating a batch", create, tries=1).read)
                 break
             except EngineError as error:
-                if _no_file(error) and pauses:
+                if file_missing(error) and pauses:
                     self.sleep(pauses.pop(0))
                 elif error.status in {400, 422} and "metadata" in str(error) and options:
                     options = {}
@@ -252,7 +265,7 @@ class BatchCalls:
     def _listed(self, notes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         after, seen = None, set()
         for _ in range(_PAGES):
-            read = self._files.ask("listing batches", _listing(_PAGE, after)).read
+            read = self._files.ask("listing batches", listing(_PAGE, after)).read
             data = read.get("data") if isinstance(read, dict) else None
             if not isinstance(data, list):
                 raise EngineError(
@@ -378,20 +391,3 @@ class BatchCalls:
             remote, self._remote = self._remote, None
         if remote is not None:
             remote.close()
-
-
-def _listing(limit: int, after: str | None) -> Callable[[Any], Any]:
-    options: dict[str, Any] = (
-        {"limit": limit} if after is None else {"limit": limit, "after": after}
-    )
-    return lambda client: client.batches.with_raw_response.list(**options)
-
-
-def _no_file(error: EngineError) -> bool:
-    """Whether a create was refused since its file is not there, or not there yet."""
-    text = str(error).lower()
-    return (
-        error.status in {400, 404}
-        and "file" in text
-        and ("not find" in text or "not found" in text or "no such" in text or "not exist" in text)
-    )

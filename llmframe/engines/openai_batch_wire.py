@@ -132,7 +132,7 @@ def wire_id(custom_id: str, request: Request, part: int, parts: int) -> str:
 
 def _read_id(wire: str) -> tuple[str, int, bytes]:
     """custom_id, part and key; no key where the id is not one of ours."""
-    found = _SEVERAL.fullmatch(wire)
+    found = _SEVERAL.fullmatch(wire) if "_" in wire else None
     if found is not None:
         return found[1], int(found[2]), urlsafe_b64decode(found[3] + "==")
     ours = parse_custom_id(wire)

@@ -26,12 +26,14 @@ from llmframe.engines.openai_settings import Settings
 from llmframe.engines.openai_wire import failure_of
 from llmframe.errors import EngineError
 
-__all__ = ["Answer", "Remote"]
+__all__ = ["Answer", "Remote", "file_missing", "listing"]
 
 _TRIES: Final = 4
 _PAUSE: Final = 0.5
 _LONGEST: Final = 30.0
 """Seconds of a pause here; what asks for more is left to the lane, which can be stopped."""
+_CONNECT: Final = 15.0
+"""Seconds to reach a server, as for live requests."""
 _CHUNK: Final = 1 << 16
 
 
@@ -275,9 +277,10 @@ class Remote:
         import openai
 
         found = self._settings
+        timeout = openai.Timeout(self._timeout, connect=min(_CONNECT, self._timeout))
         if self._given is not None:
             return self._given.with_options(
-                max_retries=0, timeout=self._timeout, default_headers=found.headers
+                max_retries=0, timeout=timeout, default_headers=found.headers
             )
         secure = found.base_url.startswith("https")
         # The environment's proxies as for live requests; one that the SDK's HTTP library cannot
@@ -286,14 +289,14 @@ class Remote:
             trust_env=False,
             proxy=proxy_for(found.url),
             verify=ssl.create_default_context() if secure else True,
-            timeout=self._timeout,
+            timeout=timeout,
         )
         weakref.finalize(self, pool.close)
         return openai.OpenAI(
             api_key=found.headers.get("Authorization", "").rpartition(" ")[2] or "none-needed",
             base_url=found.base_url,
             max_retries=0,
-            timeout=self._timeout,
+            timeout=timeout,
             default_headers=found.headers,
             default_query=dict(parse_qsl(urlsplit(found.url).query)),
             http_client=pool,
@@ -305,3 +308,21 @@ class Remote:
             sdk, self._sdk = self._sdk, None
         if sdk is not None and self._given is None:
             sdk.close()
+
+
+def listing(limit: int, after: str | None) -> Callable[[Any], Any]:
+    """The call for one page of the batches, the newest first."""
+    options: dict[str, Any] = (
+        {"limit": limit} if after is None else {"limit": limit, "after": after}
+    )
+    return lambda client: client.batches.with_raw_response.list(**options)
+
+
+def file_missing(error: EngineError) -> bool:
+    """Whether a create was refused since its file is not there, or not there yet."""
+    text = str(error).lower()
+    return (
+        error.status in {400, 404}
+        and "file" in text
+        and ("not find" in text or "not found" in text or "no such" in text or "not exist" in text)
+    )

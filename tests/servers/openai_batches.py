@@ -235,7 +235,11 @@ class BatchServer:
         fail_next: Statuses that the next calls (but live ones) get, whatever they are.
         slots: Batches that may be open at once; the others fail with ``token_limit_exceeded``.
         page: Batches on one page of a list, at most.
+        most_bytes: Bytes in an uploaded file, at most.
         metadata: Whether metadata is taken; with False it is refused.
+        lists: Whether batches can be listed.
+        headers: Of every call, in order.
+        asked: How often each custom_id was answered in a batch.
         on_create, on_content: Called, in the server's thread, when a batch was created, and
             when results are asked for.
     """
@@ -258,6 +262,7 @@ class BatchServer:
         self.fail_next: list[int] = []
         self.slots: int | None = None
         self.page = 100
+        self.most_bytes = MOST_BYTES
         self.metadata = True
         self.lists = True
         self.headers: list[Mapping[str, str]] = []
@@ -359,7 +364,7 @@ class BatchServer:
             return _error(400, f"Invalid purpose {purpose!r}", param="purpose")
         if not name.endswith(".jsonl"):
             return _error(400, "Invalid file format. Must be .jsonl", param="file")
-        if len(data) > MOST_BYTES:
+        if len(data) > self.most_bytes:
             return _error(400, "File is too large.", param="file")
         file = self._keep(name, purpose, data, self._account(request))
         return web.json_response(file.record())
