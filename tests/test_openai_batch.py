@@ -7,6 +7,7 @@ import logging
 import pickle
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -431,6 +432,35 @@ def test_dropped_and_doubled_lines(server: BatchServer) -> None:
     )
 
 
+@pytest.mark.slow
+def test_no_row_of_thousands_is_paid_twice(server: BatchServer) -> None:
+    """3 % fail and may pass later, 1 % have no line, 2 % have two, 1 % are invalid at first."""
+    paid: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+
+    def answer(body: dict[str, Any]) -> Any:
+        text = next(m["content"] for m in body["messages"] if m["content"].startswith("row "))
+        number = int(text.removeprefix("row "))
+        tried[text] += 1
+        if number % 33 == 0 and tried[text] == 1:
+            return Row(status=503)
+        if number % 100 == 1 and tried[text] == 1:
+            return "not a number"
+        paid[text] += 1
+        return json.dumps({"response": number})
+
+    server.answer = answer
+    server.plan = Plan(drop=0.01, twice=0.02)
+    df = pd.DataFrame({"t": texts_of(6000)})
+    engine = engine_at(server, max_batch_requests=2500)
+    with lf.set_options(poll_interval=0.05):
+        out = df.llm.map("{t}", int, model=engine, progress=False)
+    assert out["response"].tolist() == list(range(6000))
+    assert set(paid.values()) == {1}
+    rows = sum(len(server.lines(name)) for name in server.batches) + len(server.live)
+    assert rows < 6000 * 1.07
+
+
 @pytest.mark.parametrize(
     ("row", "kind"),
     [
@@ -634,8 +664,9 @@ def test_a_client_of_the_users_is_used(server: BatchServer) -> None:
 def test_no_secret_leaves(server: BatchServer, caplog: pytest.LogCaptureFixture) -> None:
     server.accounts = {"sk-somebody-else": "org"}
     engine = engine_at(server, headers={"x-gateway-key": "gw-secret-777"})
-    with caplog.at_level(logging.DEBUG, "llmframe"), pytest.raises(EngineError) as caught:
+    with caplog.at_level(logging.DEBUG), pytest.raises(EngineError) as caught:
         submitted(engine)
+    assert caplog.text
     assert caught.value.status == 401
     error: BaseException | None = caught.value
     assert error.__context__ is None or KEY not in repr(error.__context__)
