@@ -501,6 +501,27 @@ def test_a_create_without_an_answer_is_found(server: BatchServer, create: str, p
     assert set(server.asked.values()) == {1}
 
 
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_search_ends_where_batches_are_older_than_the_file(
+    server: BatchServer, newest_first: bool
+) -> None:
+    engine = engine_at(server)
+    notes: dict[str, str] = {}
+    for number in range(40):
+        submitted(engine, 1, f"old-{number}")
+    for age, stored in enumerate(reversed(server.batches.values()), 1):
+        stored.record["created_at"] -= 100 * age
+    wanted = engine.submit(lines_of(requests(["a"])), "tag-1", notes.__setitem__)
+    submitted(engine, 1, "new")
+    if not newest_first:
+        server.batches = dict(reversed(server.batches.items()))
+    server.page = 2
+    server.calls.clear()
+    assert engine.find("tag-1", notes, 1) == [wanted]
+    pages = server.calls["GET /v1/batches"]
+    assert pages < 4 if newest_first else pages == 21
+
+
 def test_a_create_that_made_nothing_uses_its_file_again(server: BatchServer) -> None:
     server.plans = [Plan(create="503"), Plan(create="429"), Plan()]
     ran = Ran(engine_at(server), texts_of(3))

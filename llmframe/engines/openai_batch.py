@@ -42,7 +42,6 @@ _LATE: Final = 3600.0
 """Seconds after the end of a batch's window at which it surely hangs."""
 _PAGE: Final = 100
 _PAGES: Final = 1000
-_DAY: Final = 86_400.0
 _KEPT: Final = 8
 """Uploaded files remembered, of which no batch was made."""
 
@@ -263,7 +262,9 @@ class BatchCalls:
         return by_file or by_tag
 
     def _listed(self, notes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        after, seen = None, set()
+        """Every batch that is no older than the noted file; all of them where none is noted."""
+        since = self._files.created_at(notes["file"]) if notes.get("file") else 0.0
+        after, seen, newest = None, set(), 0.0
         for _ in range(_PAGES):
             read = self._files.ask("listing batches", listing(_PAGE, after)).read
             data = read.get("data") if isinstance(read, dict) else None
@@ -277,6 +278,10 @@ class BatchCalls:
             if not read.get("has_more") or after is None or after in seen:
                 return
             seen.add(after)
+            first, last = (wire.created_at(batches[place]) for place in (0, -1))
+            newest = newest or first
+            if 0 < last < min(since, newest):  # the newest come first, and these are older
+                return
 
     def poll(self, batch: Batch) -> BatchStatus:
         """Where the batch stands.

@@ -26,6 +26,7 @@ __all__ = [
     "Service",
     "ascii_json",
     "batch_of",
+    "created_at",
     "files_of",
     "line",
     "line_size",
@@ -162,10 +163,16 @@ def unwrapped(read: object) -> dict[str, Any]:
 
 def batch_of(read: Mapping[str, Any], tag: str, count: int, now: float) -> Batch | None:
     """A batch as a create or a list gives it; None where it has no id."""
-    name, created = read.get("id"), read.get("created_at")
+    name = read.get("id")
     if not isinstance(name, str) or not name:
         return None
-    return Batch(name, tag, count, float(created) if isinstance(created, int | float) else now)
+    return Batch(name, tag, count, created_at(read) or now)
+
+
+def created_at(read: Mapping[str, Any]) -> float:
+    """Unix seconds at which a batch or a file was made; 0 where it is not told."""
+    value = read.get("created_at")
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def tag_of(read: Mapping[str, Any]) -> str | None:

@@ -195,6 +195,17 @@ class Remote:
             return False
         raise fault
 
+    def created_at(self, file: str) -> float:
+        """When a file was made, by the provider's clock; 0 where that cannot be known."""
+        try:
+            read = self.ask(
+                "looking up a file", lambda c: c.files.with_raw_response.retrieve(file)
+            ).read
+        except EngineError:
+            return 0.0
+        value = read.get("created_at") if isinstance(read, dict) else None
+        return float(value) if isinstance(value, int | float) else 0.0
+
     def delete(self, file: str) -> None:
         """Delete a file; one that is not there is no error."""
         try:
