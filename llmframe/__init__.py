@@ -28,12 +28,14 @@ from llmframe.options import get_options, set_options
 from llmframe.submits import job, jobs, purge
 
 if TYPE_CHECKING:
+    from llmframe.engines.anthropic import Anthropic
     from llmframe.engines.local import Local
     from llmframe.engines.openai import OpenAI
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Anthropic",
     "BudgetError",
     "EngineError",
     "Job",
@@ -61,7 +63,11 @@ __all__ = [
 ]
 
 # The engines load SDKs; they are imported when first named.
-_LATER: Final = {"Local": "llmframe.engines.local", "OpenAI": "llmframe.engines.openai"}
+_LATER: Final = {
+    "Anthropic": "llmframe.engines.anthropic",
+    "Local": "llmframe.engines.local",
+    "OpenAI": "llmframe.engines.openai",
+}
 
 
 def __getattr__(name: str) -> Any:

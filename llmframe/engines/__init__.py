@@ -14,6 +14,7 @@ from llmframe.options import get_options
 __all__ = ["ENGINES", "engine_for"]
 
 ENGINES: Final[dict[str, tuple[str, str]]] = {
+    "anthropic": ("llmframe.engines.anthropic", "Anthropic"),
     "openai": ("llmframe.engines.openai", "OpenAI"),
     "local": ("llmframe.engines.local", "Local"),
 }

@@ -12,8 +12,9 @@ import contextlib
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-__all__ = ["at_exit", "background_loop", "close_later", "in_use", "on_loop"]
+__all__ = ["at_exit", "background_loop", "close_later", "in_thread", "in_use", "on_loop"]
 
 
 class _Background:
@@ -149,3 +150,34 @@ def _forked() -> None:
 _forgotten: list[_Background] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    """Run a blocking call in a daemon thread of its own.
+
+    Its start costs a twentieth of the SDK's own work for a request. The loop's pool would do
+    it too, but its threads are waited for when the interpreter ends: an aborted job would hang
+    until the server answers.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # canceled meanwhile
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="llmframe-client", daemon=True).start()
+    return await done

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -78,7 +75,7 @@ class Client(Transport):
             if self._async:
                 raw = await self._create(**call)
             else:
-                raw = await _in_thread(lambda: self._create(**call))
+                raw = await background.in_thread(lambda: self._create(**call))
             response = raw.http_response
         except openai.APIStatusError as error:
             response = error.response
@@ -100,34 +97,3 @@ class Client(Transport):
         """Close the pool that was made here; the client itself stays open."""
         if self._end is not None:
             self._end()
-
-
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    """Run a blocking call in a daemon thread of its own.
-
-    Its start costs a twentieth of the SDK's own work for a request. The loop's pool would do
-    it too, but its threads are waited for when the interpreter ends: an aborted job would hang
-    until the server answers.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if done.done():  # canceled meanwhile
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except BaseException as caught:
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name="llmframe-client", daemon=True).start()
-    return await done

@@ -13,16 +13,16 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from llmframe.engines.http import public_url
+from llmframe.engines.redaction import hidden, scrub, split_user
 
 __all__ = ["Settings", "scrub", "settings"]
 
 _NO_KEY: Final = "none-needed"
 _importing = threading.Lock()
 _OF_THE_SDK: Final = {"accept", "content-type", "user-agent"}
-_LOOKS_SECRET: Final = re.compile(r"\b(sk-|Bearer\s+)[^\s'\",;]+", re.IGNORECASE)
 
 
 @dataclass(repr=False)
@@ -48,13 +48,6 @@ class Settings:
     fault: str | None = None
 
 
-def scrub(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without these secrets, and without all that looks like a key."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return _LOOKS_SECRET.sub(r"\1***", text)
-
-
 def settings(
     endpoint: str,
     client: Any,
@@ -71,7 +64,7 @@ def settings(
         api_key: As given; None: the environment's.
         headers: As given.
     """
-    user, base_url = _split_user(base_url)
+    user, base_url = split_user(base_url)
     sdk, has_key = _sdk_client(client, base_url, api_key)
     if sdk is None:
         kind = type(client).__name__
@@ -104,26 +97,11 @@ def settings(
                 f"Was a key read from a file? Strip it."
             )
     key = getattr(sdk, "api_key", None)
-    authorization = found.headers.get("Authorization", "")
     # Gateways name their keys as they like: every header of the user's may hold one.
-    secrets = {user, user.partition(":")[2], authorization, authorization.rpartition(" ")[2]}
-    secrets |= {*given.values(), *(value.rpartition(" ")[2] for value in given.values())}
-    secrets |= {key} if isinstance(key, str) else set()
-    # A short one is no secret, and taking "a" out of a message would say more than it hides.
-    hidden = [one for one in secrets if len(one) >= 6 and not one.endswith(_NO_KEY)]
-    found.secrets = tuple(sorted(hidden, key=len, reverse=True))
+    secrets = [user, user.partition(":")[2], found.headers.get("Authorization", "")]
+    secrets += [*given.values(), *([key] if isinstance(key, str) else [])]
+    found.secrets = hidden(one for one in secrets if not one.endswith(_NO_KEY))
     return found
-
-
-def _split_user(base_url: str | None) -> tuple[str, str | None]:
-    """``user:password`` of a URL, and the URL without."""
-    if base_url is None:
-        return "", None
-    parts = urlsplit(base_url)
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return "", base_url
-    return unquote(user), urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
 
 
 def _sdk_client(client: Any, base_url: str | None, api_key: str | None) -> tuple[Any, bool]:

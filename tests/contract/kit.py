@@ -13,9 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from servers.anthropic import AnthropicServer
 from servers.chat import ChatServer
 from servers.openai_batches import BatchServer
 
+from llmframe.engines.anthropic import Anthropic
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.engines.openai import OpenAI
 from llmframe.journal import Journal
@@ -57,6 +59,14 @@ def openai(latency: float) -> Iterator[Engine]:
 
 
 @contextmanager
+def anthropic(latency: float) -> Iterator[Engine]:
+    with AnthropicServer(delay=latency) as server:
+        engine = Anthropic("fake-1", base_url=server.url, api_key=server.key)
+        engine.server = server  # counts what is in flight
+        yield engine
+
+
+@contextmanager
 def lane(latency: float) -> Iterator[Engine]:
     polls = 10**9 if latency > 1 else 1
     engine = FakeBatchEngine(polls=polls, max_requests=4)
@@ -64,6 +74,7 @@ def lane(latency: float) -> Iterator[Engine]:
 
 
 ENGINES = [
+    Case("anthropic", anthropic, in_flight_max=lambda engine: engine.server.max_in_flight),
     Case("fake", fake, in_flight_max=lambda engine: engine.in_flight_max),
     Case("lane", lane),
     Case("openai", openai, in_flight_max=lambda engine: engine.server.max_in_flight),
@@ -89,7 +100,13 @@ def openai_batch() -> Iterator[BatchEngine]:
         engine.close()
 
 
+def anthropic_batch() -> Iterator[BatchEngine]:
+    with AnthropicServer() as server:
+        yield Anthropic("fake-1", base_url=server.url, api_key=server.key, batch=True)
+
+
 BATCH_ENGINES = {
+    "anthropic": anthropic_batch,
     "fake_batch": fake_batch,
     "fake_batch_on_disk": fake_batch_on_disk,
     "openai_batch": openai_batch,
