@@ -6,13 +6,16 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
 
 from llmframe import joins
 from llmframe.errors import StoreError, warn_user
+from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.outcomes import Outcome
+from llmframe.plans import Plan
 from llmframe.prepared import Prepared
 from llmframe.reports import Trace
 from llmframe.submits import job, plan, submit
@@ -89,11 +92,36 @@ def _on_series(
     return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 2))
 
 
+def _plan(prepare: Callable[..., Prepared], *itself: str) -> Callable[..., Plan]:
+    """A verb that only says what it would do; with `pilot` it buys a few rows to know better."""
+
+    def verb(self: _Holder, *args: Any, pilot: int = 0, **keywords: Any) -> Plan:
+        return plan(prepare(self._data, *itself, *args, **keywords), pilot=pilot)
+
+    named = _named(verb, prepare, 1 + len(itself))
+    pilot = inspect.Parameter("pilot", inspect.Parameter.KEYWORD_ONLY, default=0, annotation="int")
+    given = verb.__signature__  # type: ignore[attr-defined]
+    verb.__signature__ = given.replace(parameters=[*given.parameters.values(), pilot])  # type: ignore[attr-defined]
+    return cast(Callable[..., Plan], named)
+
+
 def _named(verb: Any, prepare: Callable[..., Any], drop: int) -> Any:
     verb.__name__ = verb.__qualname__ = prepare.__name__.removeprefix("prepare_")
     verb.__doc__ = prepare.__doc__
     verb.__signature__ = spelled_out(prepare, drop, self=True)
     return verb
+
+
+def _of_data(
+    function: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[_Holder, P], R]:
+    """A function of a frame, as a method."""
+
+    @wraps(function)
+    def method(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
+        return function(self._data, *args, **keywords)
+
+    return cast(Callable[Concatenate[_Holder, P], R], method)
 
 
 def _frame(prepared: Prepared) -> pd.DataFrame:
@@ -117,10 +145,10 @@ def _acolumns(prepared: Prepared) -> Coroutine[Any, Any, Columns]:
 class FramePlans(_Holder):
     """``df.llm.plan``: what a verb would send and cost; called directly it means `map`."""
 
-    map = _on_frame(prepare_map, plan)
-    classify = _on_frame(prepare_classify, plan)
-    extract = _on_frame(prepare_extract, plan)
-    filter = _on_frame(prepare_filter, plan)
+    map = _plan(prepare_map)
+    classify = _plan(prepare_classify)
+    extract = _plan(prepare_extract)
+    filter = _plan(prepare_filter)
     __call__ = map
 
 
@@ -137,10 +165,10 @@ class FrameSubmits(_Holder):
 class SeriesPlans(_Holder):
     """``series.llm.plan``."""
 
-    map = _on_frame(prepare_map, plan)
-    classify = _on_series(prepare_classify, plan)
-    extract = _on_series(prepare_extract, plan)
-    filter = _on_frame(prepare_filter, plan)
+    map = _plan(prepare_map)
+    classify = _plan(prepare_classify, ITSELF)
+    extract = _plan(prepare_extract, ITSELF)
+    filter = _plan(prepare_filter)
     __call__ = map
 
 
@@ -243,6 +271,8 @@ class FrameAccessor(_Looks):
     aclassify = _on_frame(prepare_classify, _aframe)
     aextract = _on_frame(prepare_extract, _aframe)
     afilter = _on_frame(prepare_filter, _aframe)
+    to_jsonl = _of_data(to_jsonl)
+    from_jsonl = _of_data(from_jsonl)
 
     @property
     def plan(self) -> FramePlans:
@@ -266,6 +296,8 @@ class SeriesAccessor(_Looks):
     aclassify = _on_series(prepare_classify, _acolumns)
     aextract = _on_series(prepare_extract, _acolumns)
     afilter = _on_frame(prepare_filter, _acolumns)
+    to_jsonl = _of_data(to_jsonl)
+    from_jsonl = _of_data(from_jsonl)
 
     @property
     def plan(self) -> SeriesPlans:

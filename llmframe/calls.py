@@ -52,6 +52,7 @@ class Call:
         columns: Output column of each field of `form`.
         code: Name and fingerprint of the Python code (callable, class) the call needs.
         around: What stands around a prompt that is a function: `build`'s keywords.
+        once: The answers come from a file: nobody asks again, so a failure is final.
     """
 
     verb: str
@@ -74,6 +75,7 @@ class Call:
     columns: tuple[Hashable, ...] = ()
     code: str | None = None
     around: Mapping[str, Any] = field(default_factory=dict)
+    once: bool = False
 
     @property
     def sent(self) -> Sampling:
@@ -160,6 +162,7 @@ class Call:
                 "repairs": self.repairs,
                 "retry": self.retry,
                 "errors": self.errors,
+                "once": self.once,
                 "columns": [_plain_name(name) for name in self.columns],
                 "code": self.code,
                 "around": plain(self.around) if keep_prompts and prompt.code else {},

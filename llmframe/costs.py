@@ -12,7 +12,7 @@ from llmframe.results import Usage
 if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation
 
-__all__ = ["Price", "Rate", "price"]
+__all__ = ["Price", "Rate", "cache_savings", "price"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,13 @@ class Price:
         if starts:
             text += f", more above {starts[0]:,} input tokens a request"
         return f"{text} ({self.note})" if self.note else text
+
+
+def cache_savings(price: Price | None, usage: Usage | None) -> float:
+    """US$ that the provider's prompt cache saved on one request; negative where it only wrote."""
+    if price is None or usage is None or not (usage.cached_tokens or usage.cache_write_tokens):
+        return 0.0
+    return price.cost(Usage(usage.input_tokens, usage.output_tokens)) - price.cost(usage)
 
 
 FREE: Final = Price(Rate(0.0), Rate(0.0))

@@ -11,60 +11,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import orjson
 
 from llmframe.brakes import Budget, Outage
-from llmframe.engines.base import Mode
 from llmframe.errors import BudgetError, LLMFrameError
+from llmframe.flights import Control, Flight
+from llmframe.holdings import abandoned
 from llmframe.journal import Entry, Journal
+from llmframe.lanes import Lane
 from llmframe.requests import Request
 from llmframe.work import Work
 
-__all__ = ["Control", "Feed", "Flight"]
+__all__ = ["Feed"]
 
 _AHEAD: Final = 256
 _FOREIGN: Final = 0.3
 """Seconds between two looks at a row that another process is asking."""
-
-
-@dataclass(slots=True)
-class Control:
-    """See `llmframe.engines.base.Control`."""
-
-    limit: int
-    mode: Mode = "run"
-
-
-@dataclass(slots=True)
-class Flight:
-    """A request from its making to its last reply.
-
-    Attributes:
-        place: Of the request in its `Work`.
-        request: As it goes out next.
-        tries: Spent on timeouts, lost connections and server errors.
-        waits: Pauses that spent no try.
-        repairs: Times the error was told.
-        longer: A larger token limit was tried.
-        asked: What the last repair told.
-        reserved: US$ held back for it.
-        taken: The engine has it.
-        claimed: Its key is this run's to send; a stored reply ends the claim.
-    """
-
-    place: int
-    request: Request
-    tries: int = 0
-    waits: int = 0
-    repairs: int = 0
-    longer: bool = False
-    asked: str | None = None
-    reserved: float = 0.0
-    taken: bool = False
-    claimed: bool = False
 
 
 class Feed:
@@ -81,6 +46,12 @@ class Feed:
         bounded: Keep what a kill could lose within twice `control.limit`.
         stored: Settles a place from replies that came meanwhile; False: ask all the same.
         ended: Called with what ends the job from this side; None: the outage lasts too long.
+        lane: Where the engine is one: it may find batches that other runs left at the provider.
+
+    Attributes:
+        parked: Requests, by key, that are in a batch of another run. Their results come without
+            having been asked for.
+        unasked: Requests that are open and that this process cannot ask.
     """
 
     def __init__(
@@ -96,11 +67,14 @@ class Feed:
         bounded: bool,
         stored: Callable[[int, list[Entry]], bool],
         ended: Callable[[BaseException | None], None],
+        lane: Lane | None = None,
     ) -> None:
         self.cond = threading.Condition()
         self.todo: deque[int] = deque()
         self.flights: dict[bytes, Flight] = {}
         self.known: dict[int, int] = {}  # stored replies of a place that this run has seen
+        self.parked: dict[bytes, Flight] = {}
+        self.unasked = 0
         self.open = 0
         self.in_flight = 0
         self.unsafe = 0  # replies that came and are not on disk yet
@@ -119,12 +93,18 @@ class Feed:
         self._bounded = bounded
         self._stored = stored
         self._ended = ended
+        self._lane = lane
+        if lane is not None:
+            lane.on_closed = self._unpark
         self._again: deque[Flight] = deque()
         self._delayed: list[tuple[float, int, Flight]] = []
         self._ready: deque[Request] = deque()
         self._foreign: dict[int, float] = {}
         self._wake_engine: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
+        # Whoever reads a batch has its replies once in hours; a look costs a transaction.
+        self._foreign_pause = _FOREIGN if lane is None else max(_FOREIGN, lane.poll_interval / 10)
+        self._offering = False
         self._sequence = 0
         self._head = 0
 
@@ -142,6 +122,8 @@ class Feed:
             for request in taken:
                 self.flights[request.key].taken = True
             self.in_flight += count
+            if self._lane is not None:
+                self._lane.unsent += count
             if len(self._ready) < self._control.limit:
                 self.cond.notify_all()
             return taken
@@ -166,14 +148,18 @@ class Feed:
 
     # -- from the run ------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin to feed."""
-        call = self._work.call
+    def open_up(self) -> None:
+        """Store what all requests share, and set aside what is not this run's to ask."""
         self._head = self._journal.head(
             orjson.dumps(
-                {"messages": self._work.prompt.shared, "schema": call.form.schema}
+                {"messages": self._work.shared, "schema": self._work.call.form.schema}
             ).decode()
         )
+        todo, self.todo = self.park(list(self.todo)), deque()
+        self._offer_places(todo)
+
+    def start(self) -> None:
+        """Begin to feed."""
         self._thread = threading.Thread(
             target=self._feed, name=f"llmframe-feed-{self._job}", daemon=True
         )
@@ -198,6 +184,79 @@ class Feed:
         self._sequence += 1
         heapq.heappush(self._delayed, (time.monotonic() + seconds, self._sequence, flight))
 
+    def park(self, places: list[int]) -> list[int]:
+        """Set aside the requests that a batch at the provider holds already; gives the others."""
+        if not self._journal.batches():
+            return places
+        keys = {self._work.key(place): place for place in places}
+        if self._lane is None:
+            if (error := abandoned(self._journal, keys.keys())) is not None:
+                with self.cond:
+                    self._ended(error)
+            return places
+        held = keys.keys() & self._lane.take_over(keys.__contains__)
+        with self.cond:
+            for key in held:
+                self.parked[key] = self._already_sent(keys[key])
+        return [place for key, place in keys.items() if key not in held]
+
+    def _already_sent(self, place: int) -> Flight:
+        """A request that another run sent: it is paid for when its batch is read."""
+        flight = Flight(place, self._work.request(place))
+        flight.reserved = self._budget.worst(flight.request)
+        self._budget.reserve(flight.reserved)
+        return flight
+
+    def _unpark(self, keys: AbstractSet[bytes]) -> None:
+        """A batch is over: what it said nothing new about is asked like any other."""
+        with self.cond:
+            flights = [self.parked.pop(key) for key in keys & self.parked.keys()]
+            for flight in flights:
+                self._budget.settle(flight.reserved, 0.0)
+            self._offer_places([flight.place for flight in flights])
+            self.cond.notify_all()
+
+    def _offer_places(self, places: list[int]) -> None:
+        """To be asked, where this process has what to ask."""
+        able = [place for place in places if self._work.can_ask(place)]
+        self.todo.extend(able)
+        self.unasked += len(places) - len(able)
+        self.open -= len(places) - len(able)
+
+    def first(self) -> Flight | None:
+        """Claim one request, when its pause is over; None where none is to be had."""
+        while True:
+            with self.cond:
+                if self._over():
+                    return None
+                if not (self._again or self.todo):
+                    if not self._delayed:
+                        return None
+                    self.cond.wait(min(1.0, max(0.0, self._delayed[0][0] - time.monotonic())))
+                picked = self._pick()
+            self._offer(*picked)
+            with self.cond:
+                if self._ready:
+                    flight = self.flights[self._ready.popleft().key]
+                    flight.taken = True
+                    self.in_flight += 1
+                    return flight
+                if self.parked and self._again:
+                    return None  # the budget waits for what others sent, and nobody reads it yet
+
+    def give_back(self, flight: Flight) -> None:
+        """What `first` gave is the next to be taken."""
+        with self.cond:
+            flight.taken = False
+            self.in_flight -= 1
+            self._ready.appendleft(flight.request)
+
+    @property
+    def sending(self) -> bool:
+        """Whether there is something that can go out now."""
+        waiting = self._offering or self._ready or self._again or self.todo
+        return self.canary is None and bool(waiting)
+
     def shortest_first(self) -> None:
         """Put the row with the shortest prompt, of the next few, at the front. Holds the lock."""
         ahead = [place for place in list(self.todo)[:64] if place < len(self._work.keys)]
@@ -220,9 +279,11 @@ class Feed:
                     if self._over():
                         return
                     came = self.unsafe
-                    flights, places, due = self._pick()
+                    picked = self._pick()
+                    self._offering = True
                 # A claim is a commit too: it takes along every reply that was handed over.
-                claimed = self._offer(flights, places, due)
+                claimed = self._offer(*picked)
+                self._offering = False
                 if came and not claimed:
                     self._journal.flush()
                 if came:
@@ -257,7 +318,8 @@ class Feed:
             return 0.0
         if self._again or self.todo:
             return 1.0 if self._stocked() else 0.0
-        if self.in_flight and not (self._ready or self._delayed or self._foreign):
+        # A lane loses nothing, and is silent for hours.
+        if self.in_flight and not (self._ready or self._delayed or self._foreign or self._lane):
             self._flush_out(now)
         return max(0.0, wait)
 
@@ -299,7 +361,7 @@ class Feed:
         """
         if not (flights or places or due):
             return False
-        places += self._still_open(due)
+        places += self._still_open(self.park(due) if due else due)
         flights += [Flight(place, self._work.request(place)) for place in places]
         held = self._hold_back(flights)
         wanted = [flight for flight in flights if not flight.claimed]
@@ -318,7 +380,7 @@ class Feed:
                     self.flights[flight.request.key] = flight
                     self._ready.append(flight.request)
                 else:
-                    self._foreign[flight.place] = time.monotonic() + _FOREIGN
+                    self._foreign[flight.place] = time.monotonic() + self._foreign_pause
                     self._budget.settle(flight.reserved, 0.0)
             self._again.extendleft(reversed(held))
         self.wake()
@@ -355,7 +417,7 @@ class Feed:
                     self._budget.reserve(cost)
                     flight.reserved = cost
                     continue
-                if not (place or self.in_flight or self._ready):
+                if not (place or self.in_flight or self._ready or self.parked):
                     self._ended(self._spent(cost))
                 elif not place:
                     self.cond.wait(0.1)  # something in flight will settle for less than its reserve

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
+import json
 import os
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from llmframe import frames, joins
 from llmframe.calls import Call
+from llmframe.driving import Driven, tell
 from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError
-from llmframe.journal import JobRecord, Journal
 from llmframe.outcomes import Outcome, outcome_of
-from llmframe.prepared import Prepared
-from llmframe.progress import display
 from llmframe.reopened import stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
-from llmframe.runs import Run
+from llmframe.stored import stored_work
 from llmframe.work import Work, compiled
 
 __all__ = ["Job"]
 
 
-class Job:
+class Job(Driven):
     """A call that runs, or ran, row by row; its state is the journal's.
 
     `submit` makes one and `lf.job(id)` finds one again, in any process and after any crash.
@@ -37,67 +32,6 @@ class Job:
     Attributes:
         id: Such as ``"j_8f2a61c3"``.
     """
-
-    def __init__(self, name: str, call: Call, journal: Journal, record: JobRecord) -> None:
-        self.id = name
-        self._call = call
-        self._journal = journal
-        self._record = record
-        self._prepared: Prepared | None = None
-        self._run: Run | None = None
-        self._done = threading.Event()
-        self._callbacks: list[Callable[[], None]] = []
-        self._state = record.state
-        self._canceled = False
-
-    def start(self, prepared: Prepared, run: Run) -> None:
-        """Begin to answer, in a thread of its own."""
-        self._prepared, self._run = prepared, run
-        if run.left:
-            _running.add(self)
-            threading.Thread(target=self._drive, name=f"llmframe-{self.id}", daemon=True).start()
-        else:
-            self._finish()
-
-    def _drive(self) -> None:
-        assert self._run is not None
-        try:
-            self._run.run()
-        except BaseException as error:
-            self._run.error = self._run.error or error
-        finally:
-            self._finish()
-            _running.discard(self)
-
-    def _finish(self) -> None:
-        run = self._run
-        assert run is not None
-        run.outcome.decide()
-        counts = run.outcome.counts()
-        if run.error is not None:
-            self._state = "failed"
-        elif self._canceled:
-            self._state = "canceled"
-        elif counts["pending"]:
-            self._state = "interrupted"
-        else:
-            self._state = "done"
-        try:
-            self._journal.update_job(
-                self.id,
-                state=self._state,
-                finished=time.time(),
-                error=str(run.error) if run.error else None,
-                counts=counts,
-                spent=run.progress().cost,
-            )
-            self._journal.leave(self.id)
-            self._journal.flush()
-        except Exception as error:
-            run.error = run.error or error
-        self._done.set()
-        for callback in list(self._callbacks):
-            callback()
 
     # -- state -------------------------------------------------------------------------------
 
@@ -113,66 +47,14 @@ class Job:
             record = self._journal.job(self.id) or self._record
             state = self._seen_state(record)
             return JobStatus(self.id, state, record.count, record.counts, record.spent)
-        counts = run.outcome.counts()
+        outcome, doubts = run.outcome, self._doubts()
+        if doubts:
+            outcome = outcome.snapshot()
+            outcome.doubt(doubts)
+        counts = outcome.counts()
         progress = run.progress()
         state = self._state if self._done.is_set() else "running"
         return JobStatus(self.id, state, run.work.count, counts, progress.cost, progress.usage)
-
-    def _seen_state(self, record: JobRecord) -> str:
-        """A job whose driver died says "running" in the journal for ever."""
-        if record.state == "running" and record.driver is None:
-            return "interrupted"
-        return record.state
-
-    def wait(self, timeout: float | None = None) -> Job:
-        """Wait for the end of the job, or `timeout` seconds.
-
-        Returns:
-            The job itself; `status` says whether it is done.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C or the kernel's interrupt; live work is stopped, what is
-                finished is kept, and the message says how to go on.
-        """
-        if self._run is None:
-            self._watch(timeout)
-            return self
-        shown = display(self.id, self._prepared.progress if self._prepared else None)
-        until = None if timeout is None else time.monotonic() + timeout
-        try:
-            # A timed loop: an untimed wait cannot be interrupted on Windows.
-            while not self._done.wait(0.1 if until is None else min(0.1, max(0.0, timeout or 0))):
-                if until is not None and time.monotonic() >= until:
-                    break
-                shown.update(self._run.progress())
-        except KeyboardInterrupt:
-            raise self._interrupted() from None
-        finally:
-            shown.close(self._run.progress())
-        return self
-
-    def _interrupted(self) -> KeyboardInterrupt:
-        run = self._run
-        assert run is not None
-        run.stop("abort")
-        self._done.wait(1.5)
-        counts = run.outcome.counts()
-        kept = counts["ok"] + counts["cached"]
-        return KeyboardInterrupt(
-            f'{kept:,} of {run.work.count:,} rows kept. lf.job("{self.id}").join(df) shows them; '
-            f"the same call sends the rest."
-        )
-
-    def _watch(self, timeout: float | None) -> None:
-        """Another process drives this job, or nobody does."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            record = self._journal.job(self.id) or self._record
-            if self._seen_state(record) != "running":
-                return
-            if until is not None and time.monotonic() >= until:
-                return
-            time.sleep(0.2)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()
@@ -180,7 +62,7 @@ class Job:
     async def _awaited(self) -> Any:
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        self._callbacks.append(lambda: _tell(loop, ended))
+        self._callbacks.append(lambda: tell(loop, ended))
         try:
             while not self._done.is_set() and self._run is not None:
                 # The timed wait lets a kernel's interrupt through at once.
@@ -194,19 +76,13 @@ class Job:
             raise
         return await asyncio.to_thread(self.result)
 
-    def cancel(self) -> Job:
-        """Stop the job; what is done is kept."""
-        if self._run is not None and not self._done.is_set():
-            self._canceled = True
-            self._run.stop("abort")
-            self._done.wait(2.0)
-        return self
-
-    def finish(self, live: bool = True) -> Job:
-        """End the job's last rows live; a live job simply goes on to its end."""
-        return self.wait()
-
     # -- results -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Wait, and raise what ended the job early, if anything did."""
+        self.wait()
+        if self._run is not None and self._run.error is not None:
+            raise _with_result(self._run.error, self.join())
 
     def result(self) -> Any:
         """Wait, and join as the verb itself does: with its warnings and its errors."""
@@ -256,6 +132,7 @@ class Job:
                     f"Pass it: lf.job({self.id!r}).join(df)."
                 )
             outcome = self._run.outcome if self._done.is_set() else self._run.outcome.snapshot()
+            outcome.doubt(self._doubts())
             return self._joined(self._prepared.data, call, outcome)
         return self._joined(df, call, self.on(df, call))
 
@@ -329,8 +206,10 @@ class Job:
         """What happened: rows, requests, tokens, cost, latency, failures by kind."""
         status = self.status()
         run = self._run
+        estimate = json.loads(self._record.engine).get("estimate")
         if run is None:
-            return Report(status, kinds={}, error=self._record.error)
+            return Report(status, kinds={}, error=self._record.error, estimate=estimate)
+        seen = run.lane.counts if run.lane is not None else Counter[str]()
         kinds = Counter(lost.failure.kind for _, lost in run.outcome.lost_rows())
         return Report(
             status,
@@ -340,45 +219,38 @@ class Job:
             models=tuple(sorted(run.models)),
             maybe_paid=run.maybe_paid,
             paid_twice=run.extra,
-            conflicts=run.conflicts,
+            conflicts=run.conflicts + seen["conflicts"],
             repaired=run.repaired,
             error=str(run.error) if run.error else None,
+            estimate=estimate,
+            saved=run.saved,
         )
 
     def export(self, path: str | os.PathLike[str], *, csv_safe: bool = True) -> Path:
         """Write the joined frame to ``.csv``, ``.parquet`` or ``.jsonl``.
 
+        Where another process made the job its frame is not here: then the row's labels and the
+        output columns are written.
+
         Args:
             path: Where; the ending says what.
             csv_safe: Prefix ``'`` to text that a spreadsheet would run as a formula.
         """
-        return joins.export(self.join(), Path(path), csv_safe=csv_safe)
+        out = self._by_label() if self._prepared is None else self.join()
+        return joins.export(out, Path(path), csv_safe=csv_safe)
+
+    def _by_label(self) -> Any:
+        """The output columns alone, on the labels that were stored as text."""
+        work = stored_work(self._journal, self._record, self._call)
+        labels = [text for _, _, _, texts in self._journal.rows(self.id) for text in texts or ()]
+        outcome = outcome_of(work, self._journal, self._record.created)
+        return self._joined(joins.labels_frame(labels), self._call, outcome)
 
     def __repr__(self) -> str:
         return repr(self.status())
 
     def _repr_html_(self) -> str:
         return self.status()._repr_html_()
-
-
-_running: set[Job] = set()
-
-
-@atexit.register
-def _leave() -> None:
-    """At exit: stop feeding, keep what is finished. Daemon threads would die in mid-write."""
-    running = list(_running)
-    for job in running:
-        if job._run is not None:
-            job._run.stop("abort")
-    for job in running:
-        job._done.wait(2.0)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    # The loop that awaited may be closed by now, and nobody listens any more.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(ended.set)
 
 
 def _with_result(error: BaseException, out: Any) -> BaseException:

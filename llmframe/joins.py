@@ -142,6 +142,26 @@ def labels_index(labels: Sequence[str]) -> pd.Index[Any]:
     return pd.Index(labels, dtype=object)
 
 
+def labels_frame(labels: Sequence[str]) -> pd.DataFrame:
+    """A frame without columns on labels that were stored as text."""
+    return pd.DataFrame(index=labels_index(labels))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A frame from ``.csv``, ``.parquet`` or ``.jsonl``.
+
+    Raises:
+        ValueError: Another ending.
+    """
+    if path.suffix == ".csv":
+        return pd.read_csv(path)
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    if path.suffix == ".jsonl":
+        return pd.read_json(path, orient="records", lines=True)
+    raise ValueError(f"path={str(path)!r}: expected the ending .csv, .parquet or .jsonl.")
+
+
 def place_of(data: Any, label: Any) -> int:
     """Position of the one row with that label.
 

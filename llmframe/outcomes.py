@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from llmframe.calls import Call
-from llmframe.journal import Entry, Journal
+from llmframe.journal import BatchRecord, Entry, Journal
 from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import Reading
-from llmframe.work import CACHED, FAILED, OK, PENDING, STATUS, Work
+from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, STATUS, Work
 
-__all__ = ["TRIES", "Lost", "Outcome", "Settled", "entry_of", "outcome_of", "settle"]
+__all__ = ["TRIES", "Lost", "Outcome", "Settled", "entry_of", "in_doubt", "outcome_of", "settle"]
 
 TRIES: Final = 3
 """Further tries after a timeout, a lost connection, a server error or a lost result."""
@@ -68,7 +68,12 @@ def as_result(entry: Entry) -> Result:
 
 
 def entry_of(
-    result: Result, cost: float | None, at: float, attempt: int, asked: str | None
+    result: Result,
+    cost: float | None,
+    at: float,
+    attempt: int,
+    asked: str | None,
+    lane: str = "live",
 ) -> Entry:
     """A reply as it is stored, before anybody has read it.
 
@@ -78,12 +83,13 @@ def entry_of(
         at: Unix seconds.
         attempt: Which try it answers.
         asked: What a repair told the model.
+        lane: ``"batch"`` for what came out of a provider's batch.
     """
     failure = result.failure
     return Entry(
         key=result.key,
         attempt=attempt,
-        lane="live",
+        lane=lane,
         at=at,
         kind=failure.kind if failure else "ok",
         message=failure.message if failure else "",
@@ -172,6 +178,12 @@ class Outcome:
         for place, label, share in zip(places, labels, shares, strict=True):
             self.values[place] = (label, share)
 
+    def doubt(self, keys: Container[bytes]) -> None:
+        """Say of the requests without an answer which of them may be at the provider."""
+        for place in np.flatnonzero(self.status == PENDING).tolist():
+            if self.work.key(place) in keys:
+                self.status[place] = IN_DOUBT
+
     def row_status(self) -> npt.NDArray[np.uint8]:
         """Place in `STATUS` for each row of the frame."""
         status = self.work.status.copy()
@@ -228,11 +240,36 @@ def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outc
                 status = CACHED if early else OK
                 outcome.take(place, settled.entry, settled.reading, status)
     outcome.decide()
+    outcome.doubt(in_doubt(journal))
     return outcome
+
+
+def in_doubt(journal: Journal, jobs: Sequence[str] | None = None) -> set[bytes]:
+    """Keys of batches of which nobody knows yet whether the provider has them.
+
+    Args:
+        journal: Where the intents are.
+        jobs: Whose; None: anybody's.
+    """
+    return {
+        key
+        for record in journal.batches()
+        if record.provider_id is None and (jobs is None or record.job in jobs)
+        if record.state == "in_doubt" or (record.state == "intent" and _abandoned(journal, record))
+        for _, _, key in journal.lines(record.tag)
+    }
+
+
+def _abandoned(journal: Journal, record: BatchRecord) -> bool:
+    """Whether the process that stored the intent is gone, so that nobody knows how far it got."""
+    job = journal.job(record.job)
+    return job is None or job.driver is None
 
 
 def _spent(call: Call, lost: Lost) -> bool:
     """Whether a row is lost for good, or a job ended before its last try: then it is pending."""
+    if call.once:
+        return True
     rule = KINDS.get(lost.failure.kind)
     again = {
         "wait": TRIES,

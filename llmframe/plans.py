@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from llmframe.advice import path
 from llmframe.brakes import estimate_tokens
 from llmframe.costs import Price, price
 from llmframe.engines.base import BatchEngine, Engine
@@ -15,7 +16,7 @@ from llmframe.schemas.forms import Field, Form
 from llmframe.views import Sheet, money, number
 from llmframe.work import Work
 
-__all__ = ["Plan", "ceiling", "plan_of", "price_of"]
+__all__ = ["Plan", "ceiling", "estimate", "plan_of", "price_of"]
 
 _SAMPLE: Final = 200
 _REPLY: Final = {"str": 40, "category": 8, "object": 60}
@@ -36,12 +37,16 @@ class Plan(Sheet):
         unrenderable: Rows whose prompt cannot be rendered.
         tokens: Expected input and output tokens of what would be sent; an estimate.
         max_tokens: Token limit of each reply; None: the model's own.
-        cost: Expected US$; None where the model has no known price; 0.0 in this process.
+        cost: Expected US$ live; None where the model has no known price; 0.0 in this process.
         cost_batch: The same through the provider's batch API.
+        batch: Whether the call goes out through the batch API.
         cost_limit: US$ if every reply used its token limit in full; None where unknown.
         advice: Sentences on how to do better; may be empty.
         prompts: The first rendered prompts, as text.
         keys: Key of each row in hex; None where the row is not asked.
+        pilot: Rows that the plan bought, and kept.
+        spent: US$ that they cost.
+        interval: With a pilot: US$ that the rest costs, from and to, 19 times of 20.
     """
 
     model: str
@@ -58,6 +63,15 @@ class Plan(Sheet):
     advice: tuple[str, ...]
     prompts: tuple[str, ...]
     keys: tuple[str | None, ...]
+    batch: bool = False
+    pilot: int = 0
+    spent: float | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def expected(self) -> float | None:
+        """Expected US$ of the call as it stands: live, or as a batch."""
+        return self.cost_batch if self.batch else self.cost
 
     def _title(self) -> str:
         return f"Plan for {self.model}: {number(self.requests)} requests, nothing sent"
@@ -71,9 +85,15 @@ class Plan(Sheet):
             yield "cannot be rendered", number(self.unrenderable)
         yield "tokens", f"about {number(self.tokens[0])} in, {number(self.tokens[1])} out"
         yield "max_tokens", "the model's own" if self.max_tokens is None else str(self.max_tokens)
-        yield "cost", f"{money(self.cost)} expected, {money(self.cost_limit)} at most"
-        if self.cost_batch is not None and self.cost_batch != self.cost:
+        name = "cost live" if self.batch else "cost"
+        yield name, f"{money(self.cost)} expected, {money(self.cost_limit)} at most"
+        if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
             yield "cost as a batch", money(self.cost_batch)
+        if self.pilot:
+            yield "pilot", f"{number(self.pilot)} rows for {money(self.spent)}, kept"
+        if self.interval is not None:
+            low, high = self.interval
+            yield "cost by the pilot", f"{money(low)} to {money(high)}"
         for sentence in self.advice:
             yield "advice", sentence
 
@@ -107,6 +127,22 @@ def price_of(engine: Engine | BatchEngine, *, batch: bool = False) -> Price | No
     )
 
 
+def estimate(work: Work, run: Run, engine: Engine | BatchEngine) -> tuple[int, int]:
+    """Input and output tokens that what `run` would send is expected to take."""
+    call = work.call
+    places = [place for place in run.missing() if place < len(work.keys)]
+    step = max(1, len(places) // _SAMPLE)
+    sizes = [
+        sum(estimate_tokens(str(message["content"])) for message in work.request(p).messages)
+        for p in places[::step][: 2 * _SAMPLE]
+    ]
+    mean = sum(sizes) / len(sizes) if sizes else 0.0
+    scored = call.choices is not None and engine.limits.choices
+    reply = 1 if scored else sum(map(_expected, call.form.fields)) if call.form.schema else _TEXT
+    limit = call.sent.max_tokens
+    return round(mean * len(places)), len(places) * (min(reply, limit) if limit else reply)
+
+
 def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable[str] = ()) -> Plan:
     """What `run` would send.
 
@@ -118,17 +154,8 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     """
     call = work.call
     places = [place for place in run.missing() if place < len(work.keys)]
-    step = max(1, len(places) // _SAMPLE)
-    sample = places[::step][: 2 * _SAMPLE]
-    sizes = [
-        sum(estimate_tokens(str(message["content"])) for message in work.request(p).messages)
-        for p in sample
-    ]
-    mean = sum(sizes) / len(sizes) if sizes else 0.0
-    scored = call.choices is not None and engine.limits.choices
-    reply = 1 if scored else sum(map(_expected, call.form.fields)) if call.form.schema else _TEXT
+    tokens = estimate(work, run, engine)
     limit = call.sent.max_tokens
-    tokens = (round(mean * len(places)), len(places) * (min(reply, limit) if limit else reply))
     usage, most = Usage(*tokens), Usage(tokens[0], len(places) * (limit or 0))
     in_process = engine.limits.in_process
     live, batch = price_of(engine), price_of(engine, batch=True)
@@ -138,6 +165,17 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
         for place in (places or range(len(work.keys)))[:2]
     )
     keys = tuple(None if i < 0 else work.keys[i].hex() for i in work.inverse.tolist())
+    expected = live.cost(usage) if live else None
+    expected_batch = batch.cost(usage) if batch else None
+    fits = path(
+        len(places),
+        expected,
+        expected_batch,
+        concurrency=engine.limits.concurrency,
+        batched=run.lane is not None,
+        in_process=in_process,
+    )
+    own = (work.prompt.advice, fits)
     return Plan(
         model=f"{engine.name}/{engine.model}",
         rows=work.count,
@@ -147,10 +185,11 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
         unrenderable=len(work.failures),
         tokens=tokens,
         max_tokens=limit,
-        cost=live.cost(usage) if live else None,
-        cost_batch=batch.cost(usage) if batch else None,
+        cost=expected,
+        cost_batch=expected_batch,
         cost_limit=live.cost(most) if live and limit else (0.0 if in_process else None),
-        advice=tuple(advice) + ((work.prompt.advice,) if work.prompt.advice else ()),
+        advice=tuple(advice) + tuple(sentence for sentence in own if sentence),
         prompts=prompts,
         keys=keys,
+        batch=run.lane is not None,
     )

@@ -25,7 +25,8 @@ class JobStatus(Sheet):
 
     Attributes:
         id: Of the job.
-        state: ``"running"``, ``"done"``, ``"failed"``, ``"interrupted"`` or ``"canceled"``.
+        state: ``"running"``, ``"done"``, ``"failed"``, ``"interrupted"``, ``"canceled"``, or
+            ``"detached"``: its batches are at the provider, and no process waits for them.
         rows: Rows of the frame.
         counts: Rows by status.
         cost: US$ of this job; None where unknown.
@@ -95,6 +96,8 @@ class Report(Sheet):
         conflicts: Of those, replies that differ from the first.
         repaired: Answers that needed the error told, or a tolerant reading.
         error: What ended the job early.
+        estimate: US$ that the job was expected to cost when it was submitted; None where unknown.
+        saved: US$ that the provider's prompt cache saved, less what writing to it cost.
     """
 
     status: JobStatus
@@ -107,10 +110,17 @@ class Report(Sheet):
     conflicts: int = 0
     repaired: int = 0
     error: str | None = None
+    estimate: float | None = None
+    saved: float = 0.0
 
     def _title(self) -> str:
         done = self.status.ok + self.status.cached
         return f"Job {self.status.id}: {number(done)} of {number(self.status.rows)} rows answered"
+
+    def _bill(self) -> str:
+        if self.estimate is None or self.status.cost is None:
+            return money(self.status.cost)
+        return f"{money(self.status.cost)}, expected {money(self.estimate)}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "state", self.status.state
@@ -121,7 +131,13 @@ class Report(Sheet):
         yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
         if usage.cached_tokens:
             yield "from the provider's cache", f"{number(usage.cached_tokens)} tokens"
-        yield "cost", money(self.status.cost)
+        if usage.cache_write_tokens:
+            yield "into the provider's cache", f"{number(usage.cache_write_tokens)} tokens"
+        if self.saved:
+            # Writing costs more than plain input, and pays only where it is read again.
+            name = "the cache saved" if self.saved > 0 else "the cache cost"
+            yield name, money(abs(self.saved))
+        yield "cost", self._bill()
         if self.seconds is not None:
             yield "time", f"{self.seconds:.1f} s"
         if self.latencies:

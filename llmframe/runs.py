@@ -7,29 +7,29 @@ same stream: there are no waves and no barrier.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
-from llmframe.brakes import OUTAGE, Budget, Outage, Quality, Refusals, is_proven, prove
+from llmframe.brakes import OUTAGE, Budget, Outage, Quality, is_proven, prove
+from llmframe.canaries import Canary
+from llmframe.costs import Price, cache_savings
 from llmframe.engines.base import Engine, Mode
 from llmframe.errors import EngineError, LLMFrameError
-from llmframe.feeds import Control, Feed, Flight
+from llmframe.feeds import Feed
+from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
-from llmframe.outcomes import TRIES, Lost, Outcome, entry_of, settle
+from llmframe.lanes import Lane
+from llmframe.outcomes import Lost, Outcome, entry_of, settle
 from llmframe.progress import Progress
 from llmframe.results import KINDS, Failure, Result, Usage
-from llmframe.schemas.reading import Reading, repair_message
+from llmframe.rounds import again_after
+from llmframe.schemas.reading import Reading
 from llmframe.work import CACHED, OK, Work
 
 __all__ = ["Run"]
-
-_PAUSES: Final = (0.1, 0.6, 2.5)[:TRIES]
-"""Seconds before each further try after a timeout, a lost connection or a server error."""
 
 
 class Run:
@@ -44,6 +44,10 @@ class Run:
         limit: Requests in flight at once.
         keep_prompts: Store the rendered prompts too.
         patience: Seconds an outage may last; None: 600.
+        live_price: Of the canary of a batch, which goes out live.
+        since: Unix seconds when the job began, where it began in an earlier run: what it answered
+            and spent since then is its own.
+        ending: Send nothing: read what is at the provider to its end.
 
     Attributes:
         outcome: Answers and failures so far.
@@ -54,6 +58,7 @@ class Run:
         repaired: Answers that needed a repair or a tolerant reading.
         models: Resolved names that the provider reported.
         latencies: Seconds of each answered request.
+        saved: US$ that the provider's prompt cache saved, less what writing to it cost.
     """
 
     def __init__(
@@ -67,6 +72,9 @@ class Run:
         limit: int,
         keep_prompts: bool = True,
         patience: float | None = None,
+        live_price: Price | None = None,
+        since: float | None = None,
+        ending: bool = False,
     ) -> None:
         self.work = work
         self.engine = engine
@@ -77,10 +85,15 @@ class Run:
         self.latencies: list[float] = []
         self._journal = journal
         self._budget = budget
-        self._control = Control(limit)
+        self._control = Control(limit, "drain" if ending else "run")
+        self._ending = ending
+        self._since = float("inf") if since is None else since
+        self._live_price = live_price
+        self._lane = engine if isinstance(engine, Lane) else None
+        self._batched = self._lane is not None
+        self._answered = False
         self._outage = Outage(limit, patience)
         self._quality = Quality()
-        self._refusals = Refusals()
         self._feed = Feed(
             work,
             journal,
@@ -89,14 +102,16 @@ class Run:
             self._outage,
             job=job,
             keep_prompts=keep_prompts,
-            bounded=not hasattr(engine, "probe"),
+            bounded=self._lane is None,
             stored=self._from_store,
             ended=self._end,
+            lane=self._lane,
         )
+        self._canary = Canary(self._feed)
         self._weight = np.bincount(work.inverse[work.inverse >= 0], minlength=len(work)).tolist()
         self._total = sum(self._weight)
         self._rows = dict.fromkeys(("ok", "cached", "failed"), 0)
-        self._usage, self._cost = Usage(), 0.0
+        self._usage, self._cost, self.saved = Usage(), 0.0, 0.0
         self._began = time.monotonic()
 
     # -- what others see ---------------------------------------------------------------------
@@ -115,7 +130,25 @@ class Run:
     @property
     def left(self) -> int:
         """Requests that are without an answer so far."""
-        return self._feed.open
+        return self._feed.open + self._feed.unasked
+
+    @property
+    def unasked(self) -> int:
+        """Of those, the ones whose prompt this process has not."""
+        return self._feed.unasked
+
+    @property
+    def lane(self) -> Lane | None:
+        """The engine, where it is a provider's batch API."""
+        return self._lane
+
+    @property
+    def sending(self) -> bool:
+        """Whether requests are on their way to the provider, rather than waited for there."""
+        if self._lane is None or self._control.mode != "run":
+            return False
+        # Before the first batch goes out, the canary goes ahead.
+        return not self._batched or self._lane.unsent > 0 or self._feed.sending
 
     def missing(self) -> list[int]:
         """Places of the requests that are to be sent; before the run starts."""
@@ -144,6 +177,7 @@ class Run:
                 if entries:
                     feed.known[place] = len(entries)
                     self._budget.spent += sum(entry.cost or 0.0 for entry in entries)
+                    self._account([entry for entry in entries if entry.at >= self._since])
                     if self._from_store(place, entries):
                         continue
                 feed.todo.append(place)
@@ -158,27 +192,43 @@ class Run:
                 return False
             self._lose(place, settled)
             return True
-        self.outcome.take(place, settled.entry, settled.reading, CACHED)
-        self._rows["cached"] += self._weight[place]
+        own = settled.entry.at >= self._since
+        self.outcome.take(place, settled.entry, settled.reading, OK if own else CACHED)
+        self._rows["ok" if own else "cached"] += self._weight[place]
         return True
+
+    def _account(self, entries: Iterable[Entry]) -> None:
+        """Count what was paid."""
+        for entry in entries:
+            if entry.usage is not None:
+                self._usage += entry.usage
+                self._cost += entry.cost or 0.0
 
     def run(self) -> None:
         """Answer everything that is open; returns when nothing is, or when the job must stop."""
-        feed = self._feed
+        feed, lane = self._feed, self._lane
         if not feed.open:
             return
         mark = self.work.call.maker().key([])
-        proven = self.engine.limits.in_process or is_proven(self.engine, mark)
-        if feed.open > 1 and not proven:
-            feed.canary = feed.todo[0]
+        engine = self.engine if lane is None else lane.engine
+        proven = self.engine.limits.in_process or is_proven(engine, mark)
         try:
+            feed.open_up()
+            if len(feed.todo) > 1 and not proven and not self._ending:
+                self._batched = False
+                feed.canary = feed.todo[0]
+                if lane is not None:
+                    self._canary.probe(lane, self._absorb, self._tick)
+                    self._batched = True
             feed.start()
-            while feed.open and self._control.mode == "run":
+            while feed.open and (self._control.mode == "run" or self._ending):
                 feed.closing = False
                 feed.heard = time.monotonic()
                 for results in self.engine.stream(feed, self._control):
                     self._absorb(results)
                 self._forsaken()
+                if self._ending:
+                    break
         except LLMFrameError as error:
             self.error = self.error or error
         except Exception as error:
@@ -192,8 +242,14 @@ class Run:
         finally:
             feed.stop()
             self._journal.flush()
-        if self._rows["ok"]:
-            prove(self.engine, mark)
+        if self._answered:
+            prove(engine, mark)
+
+    def _tick(self) -> None:
+        """End an outage that has lasted too long, while nobody else looks."""
+        with self._feed.cond:
+            if self._outage.streak and self._outage.over(time.monotonic()):
+                self._end(None)
 
     def _forsaken(self) -> None:
         """The engine ended its stream; what it took and never answered goes out again."""
@@ -206,18 +262,18 @@ class Run:
 
     def _absorb(self, results: Iterable[Result]) -> None:
         """Store, then check, then decide on each result."""
-        call, price, feed = self.work.call, self._budget.price, self._feed
+        call, feed, lane = self.work.call, self._feed, "batch" if self._batched else "live"
+        price = self._budget.price if self._batched or self._lane is None else self._live_price
         landed: list[tuple[Result, Flight, Entry]] = []
         replies: list[Entry] = []
         now = time.time()
         for result in results:
-            flight = feed.flights.pop(result.key, None)
+            flight = feed.flights.pop(result.key, None) or feed.parked.pop(result.key, None)
             usage = result.usage
             cost = price.cost(usage) if price is not None and usage is not None else None
-            entry = entry_of(result, cost, now, *_told(flight))
-            if usage is not None:
-                self._usage += usage
-                self._cost += cost or 0.0
+            entry = entry_of(result, cost, now, *_told(flight), lane)
+            self._account([entry])
+            self.saved += cache_savings(price, usage)
             if result.failure is None or result.text is not None or flight is None:
                 replies.append(entry)
                 if flight is not None:
@@ -255,6 +311,7 @@ class Run:
             self._feed.longest = max(self._feed.longest, result.latency)
         self._feed.open -= 1
         self._feed.canary = None
+        self._answered = True
         self._outage.answered()
         self._quality.answer(None)
 
@@ -275,21 +332,25 @@ class Run:
         verdict = None if self.work.call.errors == "coerce" else self._quality.verdict()
         if verdict is not None:
             self._end(EngineError(f"{verdict}. {self._kept()}", provider=self.engine.name))
-        elif self._feed.canary is not None and self._canary_ends(flight, failure):
+        elif self._canary.ends(flight, failure):
             self._end(self._engine_error(failure, result.request_id))
             return
-        pause = self._again_after(flight, result, failure, spent)
+        pause = again_after(self.work, flight, result, failure, spent)
         if pause is None:
             lost = Lost(failure, result.text, flight.request.attempt, result.request_id)
             self._lose(flight.place, lost)
             self._feed.open -= 1
+        elif not self.work.can_ask(flight.place):
+            self._feed.open -= 1
+            self._feed.unasked += 1
         else:
             flight.request = replace(flight.request, attempt=flight.request.attempt + 1)
-            self._feed.again(flight, pause)
+            # A round takes a batch's time, so a pause on top would only split it in two.
+            self._feed.again(flight, 0.0 if self._batched else pause)
 
     def _brake(self, failure: Failure) -> bool:
         """Count the failure; True where an outage is to blame, so that it spends no try."""
-        if failure.kind in OUTAGE:
+        if failure.kind in OUTAGE and not self._batched:
             was_open, now = self._outage.open, time.monotonic()
             self._outage.failed(failure, now)
             if self._outage.open:
@@ -300,71 +361,16 @@ class Run:
             self._quality.answer(failure)
         return False
 
-    def _canary_ends(self, flight: Flight, failure: Failure) -> bool:
-        """Whether the first row's failure is everybody's; else the gate opens, or stays shut."""
-        feed = self._feed
-        if self._refusals.ends(failure):
-            return True
-        if failure.kind == "invalid_request":
-            # It names nothing, so the row itself may be at fault: a short other row is tried.
-            feed.shortest_first()
-        elif failure.kind == "connection":
-            flight.tries = 0  # nothing was reached: the outage's patience decides, not the row's
-        elif failure.kind != "rate_limited" and (
-            failure.kind not in OUTAGE or flight.tries >= len(_PAUSES)
-        ):
-            feed.canary = None
-        return False
-
-    def _again_after(
-        self, flight: Flight, result: Result, failure: Failure, spent: bool
-    ) -> float | None:
-        """Seconds until the row is asked again, changed as its failure wants; None: it is not."""
-        rule = KINDS[failure.kind].again if failure.kind in KINDS else "no"
-        if rule == "backoff" and not spent:
-            return 0.0  # the outage says when
-        if rule == "wait":
-            flight.waits += 1
-            if failure.kind == "no_result" and flight.waits > TRIES:
-                return None
-            return failure.retry_after or random.uniform(0.1, 0.3) * min(flight.waits, 30)
-        if rule == "backoff" and flight.tries < len(_PAUSES):
-            pause = max(failure.retry_after or 0.0, _PAUSES[flight.tries])
-            flight.tries += 1
-            return pause * random.uniform(0.7, 1.3)
-        if rule == "repair" and failure.retryable and flight.repairs < self.work.call.repairs:
-            flight.repairs += 1
-            self._tell(flight, result, failure)
-            return 0.0
-        if rule == "longer" and not flight.longer:
-            limit = flight.request.sampling.max_tokens
-            if limit is not None:
-                flight.longer = True
-                sampling = replace(flight.request.sampling, max_tokens=4 * limit)
-                flight.request = replace(flight.request, sampling=sampling)
-                return 0.0
-        return None
-
-    def _tell(self, flight: Flight, result: Result, failure: Failure) -> None:
-        """Make the next request say what was wrong with this reply."""
-        if not result.text:
-            return
-        flight.asked = repair_message(self.work.call.form, failure, result.text)
-        told = (
-            *self.work.request(flight.place).messages,
-            {"role": "assistant", "content": result.text[:4000]},
-            {"role": "user", "content": flight.asked},
-        )
-        flight.request = replace(flight.request, messages=told, prefix=0)
-
     def _lose(self, place: int, lost: Lost) -> None:
         self.outcome.lose(place, lost)
         self._rows["failed"] += self._weight[place]
 
     def _late(self, result: Result) -> None:
         """A second reply to one request: the first is kept, and the report says so."""
-        self.extra += 1
         first = self._journal.replies([result.key]).get(result.key, [])
+        if not first:
+            return  # a row of another job, whose batch this one reads
+        self.extra += 1
         self.conflicts += any(entry.text not in {None, result.text} for entry in first)
 
     # -- ends --------------------------------------------------------------------------------

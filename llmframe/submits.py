@@ -9,17 +9,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from llmframe.brakes import Budget
+import numpy as np
+
 from llmframe.calls import Call, call_from
-from llmframe.engines.base import BatchEngine, Engine
+from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, StoreError
 from llmframe.jobs import Job
 from llmframe.journal import JobRecord, Journal, new_job_id
+from llmframe.lanes import twin_of
+from llmframe.launches import journal_of, run_over
 from llmframe.options import get_options
-from llmframe.plans import Plan, plan_of, price_of
+from llmframe.pilots import interval, spread
+from llmframe.plans import Plan, estimate, plan_of, price_of
 from llmframe.prepared import Prepared
 from llmframe.reopened import save_rows
 from llmframe.reports import JobTable
+from llmframe.results import Usage
 from llmframe.runs import Run
 from llmframe.work import Work, compiled
 
@@ -34,12 +39,6 @@ _calls: dict[str, tuple[Call, Journal]] = {}
 _KEPT: Final = 10_000
 
 
-def journal_of(engine: Engine | BatchEngine | None) -> Journal:
-    """The store of an engine: its own where it has one (fakes), else the user's."""
-    store = getattr(engine, "store", None)
-    return store if isinstance(store, Journal) else Journal.open()
-
-
 def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
     """Compile, and look up what is answered already; nothing is sent."""
     engine = prepared.engine
@@ -50,8 +49,7 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
         accepts(prepared.call.form.schema)
     journal = journal_of(engine)
     work = compiled(prepared.call, prepared.table, prepared.asked)
-    batch = isinstance(engine, BatchEngine)
-    known = price_of(engine, batch=batch)
+    known = price_of(engine, batch=isinstance(engine, BatchEngine))
     if prepared.budget is not None and known is None:
         raise BudgetError(
             f"budget={prepared.budget} cannot be kept: no price is known for "
@@ -59,30 +57,63 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
             f'lf.set_options(prices={{"{engine.name}/{engine.model}": (input, output)}}), '
             f"US$ per million tokens."
         )
-    options = get_options()
-    stream: Any = engine
-    if isinstance(engine, BatchEngine):
-        from llmframe.lanes import Lane
-
-        stream = Lane(engine, journal, job)
-    limit = prepared.concurrency or options.concurrency or engine.limits.concurrency
-    run = Run(
+    run = run_over(
         work,
-        stream,
+        engine,
         journal,
-        Budget(known, prepared.budget),
-        job=job,
-        limit=limit,
-        keep_prompts=options.keep_prompts is not False,
+        job,
+        budget=prepared.budget,
+        concurrency=prepared.concurrency,
     )
-    run.look_up()
     return prepared, work, run, journal
 
 
-def plan(prepared: Prepared) -> Plan:
-    """What a call would send and cost; nothing is sent, nothing is stored."""
-    prepared, work, run, _ = _start(prepared, "plan")
-    return plan_of(work, run, prepared.engine, prepared.advice)
+def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
+    """What a call would send and cost. Nothing is sent, nothing is stored.
+
+    Args:
+        prepared: The call.
+        pilot: Buy that many rows, live, and keep them: the call itself does not pay them again.
+            What they cost gives the estimate an interval.
+
+    Raises:
+        ValueError: `pilot` is no count.
+        LLMFrameError: The pilot ended early.
+    """
+    if isinstance(pilot, bool) or not isinstance(pilot, int) or pilot < 0:
+        raise ValueError(f"pilot={pilot!r}: expected a number of rows.")
+    before, work, run, journal = _start(prepared, "plan")
+    if not pilot or not run.missing():
+        return plan_of(work, run, before.engine, before.advice)
+    if not prepared.cache:
+        raise ValueError("pilot= keeps its rows for the call, and cache=False asks them anew.")
+    places = spread([place for place in run.missing() if place < len(work.keys)], pilot)
+    wanted = np.zeros(work.count, dtype=bool)
+    wanted[work.first[places]] = True
+    engine = before.engine
+    live = twin_of(engine) if isinstance(engine, BatchEngine) else engine
+    bought = submit(replace(prepared, engine=live, asked=wanted, progress=False))
+    bought.check()
+    _, work, run, _ = _start(prepared, "plan")
+    entries = journal.replies([work.keys[place] for place in places])
+    costs = [sum(e.cost for e in found if e.cost is not None) for found in entries.values()]
+    known = price_of(engine) is not None
+    live_cost, as_batch = price_of(engine), price_of(engine, batch=True)
+    usages = [e.usage for found in entries.values() for e in found if e.usage is not None]
+    if run.lane is not None and live_cost is not None and as_batch is not None:
+        factor = _ratio(sum(map(as_batch.cost, usages)), sum(map(live_cost.cost, usages)))
+    else:
+        factor = 1.0
+    return replace(
+        plan_of(work, run, engine, before.advice),
+        pilot=len(places),
+        spent=sum(costs) if known else None,
+        interval=interval([cost * factor for cost in costs], len(run.missing())) if known else None,
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 1.0
 
 
 def submit(prepared: Prepared) -> Job:
@@ -96,9 +127,9 @@ def submit(prepared: Prepared) -> Job:
     prepared, work, run, journal = _start(prepared, name)
     if prepared.budget is not None and run.left:
         expected = plan_of(work, run, prepared.engine, prepared.advice)
-        if expected.cost is not None and expected.cost > prepared.budget:
+        if expected.expected is not None and expected.expected > prepared.budget:
             raise BudgetError(
-                f"expected US${expected.cost:.2f} passes budget={prepared.budget:.2f}. "
+                f"expected US${expected.expected:.2f} passes budget={prepared.budget:.2f}. "
                 f"Nothing was sent; see .plan.",
                 plan=expected,
             )
@@ -107,7 +138,7 @@ def submit(prepared: Prepared) -> Job:
         created=time.time(),
         state="running",
         call=prepared.call.stored(work.prompt, get_options().keep_prompts is not False),
-        engine=json.dumps({"name": prepared.engine.name, "model": prepared.engine.model}),
+        engine=json.dumps(_engine(prepared, run)),
         count=work.count,
         salt=prepared.call.salt,
         budget=prepared.budget,
@@ -122,6 +153,24 @@ def submit(prepared: Prepared) -> Job:
         del _calls[next(iter(_calls))]
     job.start(prepared, run)
     return job
+
+
+def _engine(prepared: Prepared, run: Run) -> dict[str, Any]:
+    """What makes the engine again in another process, and what the job was expected to cost."""
+    return {
+        "name": prepared.engine.name,
+        "model": prepared.engine.model,
+        "batch": run.lane is not None,
+        "estimate": _estimate(prepared, run),
+    }
+
+
+def _estimate(prepared: Prepared, run: Run) -> float | None:
+    """Expected US$; None where no price is known."""
+    known = price_of(prepared.engine, batch=run.lane is not None)
+    if known is None:
+        return None
+    return known.cost(Usage(*estimate(run.work, run, prepared.engine)))
 
 
 def jobs() -> JobTable:

@@ -16,10 +16,10 @@ from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import PromptError
 from llmframe.prompts import Prompt, RowError, is_missing
-from llmframe.requests import Request, Sampling
+from llmframe.requests import Message, Request, Sampling
 from llmframe.results import Failure
 
-__all__ = ["STATUS", "Rows", "Source", "Work", "compiled"]
+__all__ = ["STATUS", "Rows", "Source", "Work", "compiled", "unique"]
 
 STATUS: Final = ("pending", "ok", "cached", "skipped", "failed", "in_doubt")
 """Row states; arrays hold their places in this tuple."""
@@ -90,6 +90,15 @@ class Work:
         """Key of request `place`."""
         here = place - len(self.keys)
         return self.keys[place] if here < 0 else self.aux[here]
+
+    @property
+    def shared(self) -> tuple[Message, ...]:
+        """The messages that every row begins with."""
+        return self.prompt.shared
+
+    def can_ask(self, place: int) -> bool:
+        """Whether request `place` can be made here; always, with the frame at hand."""
+        return True
 
     def request(self, place: int) -> Request:
         """Make request `place`."""
@@ -169,14 +178,14 @@ def compiled(call: Call, source: Source, asked: npt.NDArray[np.bool_] | None = N
             continue
         keys += key
         positions.append(position)
-    unique, first, inverse = _unique(keys, positions, source.count)
+    distinct, first, inverse = unique(keys, positions, source.count)
     aux = [call.maker().key(messages) for messages in call.content_free]
     return Work(
-        call, prompt, rows, source.count, status, inverse, unique, first, failures, partly, aux
+        call, prompt, rows, source.count, status, inverse, distinct, first, failures, partly, aux
     )
 
 
-def _unique(
+def unique(
     keys: bytearray, positions: list[int], count: int
 ) -> tuple[list[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Distinct keys in order of first use, their first positions, and each row's place.

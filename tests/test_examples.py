@@ -31,7 +31,11 @@ def run(path: Path) -> str:
 
 
 def test_examples_are_there() -> None:
-    assert [path.name for path in EXAMPLES][:1] == ["01_classify_tickets.py"]
+    assert [path.name for path in EXAMPLES][:3] == [
+        "01_classify_tickets.py",
+        "02_batch_overnight.py",
+        "03_resume.py",
+    ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -1,5 +1,6 @@
 """A provider's batch API as a stream, so that a batch engine is an engine like any other."""
 
 from llmframe.lanes.lane import Clock, Lane
+from llmframe.lanes.twin import Twin, twin_of
 
-__all__ = ["Clock", "Lane"]
+__all__ = ["Clock", "Lane", "Twin", "twin_of"]

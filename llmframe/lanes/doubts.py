@@ -104,7 +104,7 @@ def settled(doubt: Doubt, now: float) -> bool:
 
 
 def _notes(lane: Lane, tag: str) -> dict[str, str]:
-    records = lane.journal.batches(lane.job)
+    records = [record for job in lane.jobs for record in lane.journal.batches(job)]
     return next((dict(record.notes) for record in records if record.tag == tag), {})
 
 

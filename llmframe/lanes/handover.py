@@ -15,10 +15,17 @@ __all__ = ["Checked", "HandOver", "StoppedError"]
 
 @dataclass(slots=True)
 class Checked:
-    """Every result of the batch was handed over. `batch` is None where there never was one."""
+    """Every result of the batch was handed over.
+
+    Attributes:
+        tag: Of the batch.
+        batch: None where there never was one.
+        keys: Of its requests.
+    """
 
     tag: str
     batch: Batch | None
+    keys: frozenset[bytes]
 
 
 class StoppedError(Exception):
@@ -35,12 +42,14 @@ class HandOver:
         out: Lists of results; `Checked`; an exception that ends the stream; None at its end.
         wake: Set when the thread should look again.
         stop: Set when the stream is left.
+        unclosed: Batches handed over whole that the journal still counts as open.
     """
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self.out: queue.Queue[list[Result] | Checked | BaseException | None] = queue.Queue(16)
         self.wake = threading.Event()
         self.stop = threading.Event()
+        self.unclosed: set[str] = set()
         self._ended = False
         self._lock = threading.Lock()
         self._on_end = on_end

@@ -7,11 +7,13 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch, BatchEngine, BatchStatus, Control, Limits, Source
 from llmframe.errors import EngineError
+from llmframe.lanes.doubts import check_account
 from llmframe.lanes.handover import Checked, HandOver
 from llmframe.lanes.work import Work
 from llmframe.options import get_options
@@ -67,6 +69,7 @@ class Lane:
         poll_interval: Seconds between two looks at a batch, at least; each pause is drawn between
             one and two of them. None: ``set_options(poll_interval=…)``, else 30.
         linger: Seconds without another request after which a pack that is not full is sent.
+            None: a second, or a shorter `poll_interval`.
         first: Requests in the first batch, at most.
         cleanup: Delete a batch's files at the provider once its results are stored; None: as the
             engine was made.
@@ -74,6 +77,9 @@ class Lane:
         clock: The time.
 
     Attributes:
+        jobs: Ids of the jobs whose open batches are read: its own, and those taken over.
+        unsent: Requests that were taken and are in no batch at the provider yet; about.
+        on_closed: Called with the keys of each batch that is over and closed.
         batches: By the provider's id, what the last look at each batch of this lane said.
         counts: What was seen: ``batches`` sent, ``adopted``, ``never_created``, ``requeued``
             (the queue was full), ``missing``, ``unknown_ids``, ``duplicates``, ``conflicts``
@@ -96,7 +102,7 @@ class Lane:
         job: str,
         *,
         poll_interval: float | None = None,
-        linger: float = 1.0,
+        linger: float | None = None,
         first: int = 1000,
         cleanup: bool | None = None,
         resend: bool = False,
@@ -109,10 +115,13 @@ class Lane:
         self.model = engine.model
         self.limits: Limits = engine.limits
         self.poll_interval = poll_interval or get_options().poll_interval or 30.0
-        self.linger = linger
+        self.linger = min(1.0, self.poll_interval) if linger is None else linger
         self.first = first
         self.resend = resend
         self.clock = clock or Clock()
+        self.jobs = [job]
+        self.unsent = 0
+        self.on_closed: Callable[[AbstractSet[bytes]], None] = lambda keys: None
         self.batches: dict[str, BatchStatus] = {}
         self.counts: Counter[str] = Counter()
         self._driven: dict[str, Work] = {}
@@ -168,12 +177,50 @@ class Lane:
                     # The consumer has recorded what came before, or it would not be back here.
                     self.journal.flush()
                     self.journal.batch_state(item.tag, "closed")
+                    over.unclosed.discard(item.tag)
+                    self.on_closed(item.keys)
+                    over.wake.set()
                     if item.batch is not None:
                         self.tidy(item.batch)
                 else:
                     yield item
         finally:
             over.leave()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a stream, or the thread of one that was left, still has a batch in hand."""
+        return bool(self._driven)
+
+    def take_over(self, wanted: Callable[[bytes], bool]) -> set[bytes]:
+        """Read also the open batches of other jobs that hold wanted keys and that nobody reads.
+
+        A process that died leaves its batches at the provider; what is in one of them is never
+        sent again, by whatever job.
+
+        Args:
+            wanted: Whether a key is asked for.
+
+        Returns:
+            Every key that is in a batch this lane reads.
+        """
+        at_provider: set[bytes] = set()
+        for record in self.journal.batches():
+            keys = {key for _, _, key in self.journal.lines(record.tag)}
+            if record.job not in self.jobs:
+                if not any(map(wanted, keys)) or not self._may_drive(record.job):
+                    continue
+                self.jobs.append(record.job)
+            at_provider |= keys
+        return at_provider
+
+    def _may_drive(self, job: str) -> bool:
+        return self.journal.job(job) is None or self.journal.drive(job)
+
+    def let_go(self) -> None:
+        """Jobs that were taken over are anybody's again."""
+        for job in self.jobs[1:]:
+            self.journal.leave(job)
 
     def drive(self, tag: str, work: Work) -> bool:
         """Make `work` the one stream of this lane that reads the batch; False: another is."""
@@ -196,9 +243,15 @@ class Lane:
             log.warning("the files of batch %s could not be deleted: %s", batch.id, error)
 
     def cancel(self) -> None:
-        """Ask the provider to stop every open batch of the job; a stream then reads their ends."""
-        for record in self.journal.batches(self.job):
+        """Ask the provider to stop every open batch of its jobs; a stream then reads their ends.
+
+        Raises:
+            EngineError: The provider does not do it.
+            StoreError: The batches are another account's.
+        """
+        for record in [record for job in self.jobs for record in self.journal.batches(job)]:
             if record.provider_id is not None:
+                check_account(self, record)
                 created_at = record.created_at or record.opened
                 self.engine.cancel(Batch(record.provider_id, record.tag, record.count, created_at))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from llmframe.lanes.checkoff import CheckOff
 from llmframe.lanes.doubts import SETTLED, Doubt, check_account, other_account, search, settled
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
 from llmframe.lanes.packs import Pack, Packer
+from llmframe.lanes.sent import Sent
 from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
 
@@ -36,31 +36,6 @@ _LONGEST: Final = 900.0
 """Seconds of the longest pause, for a full queue or looks that fail."""
 _UNSENT: Final = {"refused", "queue_full"}
 """States of an intent of which nothing is at the provider."""
-
-
-@dataclass(slots=True)
-class _Sent:
-    """A batch at the provider.
-
-    Attributes:
-        due: When to look at it.
-        held: Its requests, while the provider may still reject it for a full queue.
-        alone: No other batch of this stream was open when it was sent.
-        reopened: Another stream sent it, so some of its results may be stored already.
-        doubt: Where a search found it: until an id of ours is in it, it may be another's.
-        failed: Looks that failed, in a row.
-        check: Its lines, once it was read.
-    """
-
-    tag: str
-    batch: Batch
-    due: float
-    held: list[Request] = field(default_factory=list)
-    alone: bool = False
-    reopened: bool = False
-    doubt: Doubt | None = None
-    failed: int = 0
-    check: CheckOff | None = None
 
 
 class Work:
@@ -86,13 +61,14 @@ class Work:
             lane.limits.max_bytes,
             lane.first,
         )
-        self._sent: dict[str, _Sent] = {}
+        self._sent: dict[str, Sent] = {}
         self._doubts: dict[str, Doubt] = {}
         # Keys of batches that another stream sent, and what the source gives of them: those
         # wait for their batch.
         self._theirs: set[bytes] = set()
         self._asked: dict[bytes, Request] = {}
         self._closed = False
+        self._reopened = 0  # of the lane's jobs
         self._added = 0.0
         self._not_before = 0.0
         self._full_pause = lane.poll_interval
@@ -100,10 +76,10 @@ class Work:
 
     def run(self) -> None:
         """Until the source is closed and every batch is read, or the stream is left."""
-        self._reopen()
         self._source.on_ready(self._over.wake.set)
         while True:
             self._over.wake.clear()  # first: a wake-up from here on must not be lost
+            self._reopen()
             for doubt in [d for d in self._doubts.values() if d.due <= self._now()]:
                 self._search(doubt)
             for sent in [s for s in self._sent.values() if s.due <= self._now()]:
@@ -129,9 +105,11 @@ class Work:
 
     def _pause(self) -> float:
         now = self._now()
+        packs = sum(len(pack.requests) for pack in self._packer.ready)
+        self._lane.unsent = packs + len(self._packer.open)
         dues = [batch.due for batch in self._sent.values()]
         dues += [doubt.due for doubt in self._doubts.values()]
-        if self._packer.ready and not self._doubts:
+        if self._packer.ready and not self._doubts and not self._over.unclosed:
             dues.append(self._not_before)
         if self._packer.open and not self._doubts:
             dues.append(self._added + self._lane.linger)
@@ -147,7 +125,9 @@ class Work:
         """Take and send while there is something, and nothing else is due."""
         while self._control.mode == "run" and not self._doubts and not self._over.stop.is_set():
             if self._packer.ready:
-                if self._now() < self._not_before:
+                # A batch that was read keeps its claims until it is closed, and what failed in it
+                # cannot be claimed for the next one before.
+                if self._now() < self._not_before or self._over.unclosed:
                     return
                 self._send(self._packer.ready.popleft())
             elif not self._take():
@@ -201,7 +181,7 @@ class Work:
         self._lane.counts["batches"] += 1
         self._failing_since = None
         alone = not self._sent
-        self._sent[tag] = _Sent(tag, batch, self._next_look(), pack.requests, alone)
+        self._sent[tag] = Sent(tag, batch, self._next_look(), pack.requests, alone)
         self._bound_held()
 
     def _not_taken(self, pack: Pack, tag: str, error: EngineError | OSError) -> None:
@@ -254,7 +234,7 @@ class Work:
     def _next_look(self) -> float:
         return self._now() + self._lane.poll_interval * (1 + random.random())
 
-    def _look(self, sent: _Sent) -> None:
+    def _look(self, sent: Sent) -> None:
         try:
             status = self._engine.poll(sent.batch)
         except (EngineError, OSError) as error:
@@ -274,7 +254,7 @@ class Work:
             failure = Failure("lost", f"the batch is no longer at the provider: {status.message}")
             self._fail(sent.tag, failure)
 
-    def _look_failed(self, sent: _Sent, error: EngineError | OSError) -> None:
+    def _look_failed(self, sent: Sent, error: EngineError | OSError) -> None:
         """A poll or a read failed. That never loses the batch: it is tried again."""
         now = self._now()
         if isinstance(error, EngineError):
@@ -288,7 +268,7 @@ class Work:
         pause = min(self._lane.poll_interval * 2 ** min(sent.failed - 1, 10), _LONGEST)
         sent.due = now + pause * (1 + random.random())
 
-    def _read(self, sent: _Sent, status: BatchStatus) -> None:
+    def _read(self, sent: Sent, status: BatchStatus) -> None:
         check = sent.check
         if check is None:
             again = sent.reopened or sent.doubt is not None
@@ -320,7 +300,7 @@ class Work:
         self._full_pause = self._lane.poll_interval
         self._end(sent.tag, check.keys)
 
-    def _rejected(self, sent: _Sent, status: BatchStatus) -> None:
+    def _rejected(self, sent: Sent, status: BatchStatus) -> None:
         said = f": {status.message}" if status.message else ""
         if not status.queue_full:
             # Nothing of it ran, and the next batch has the same model, endpoint and parameters.
@@ -359,10 +339,13 @@ class Work:
         # What is asked again although the batch answered it before: a failure that the run knows.
         for key in keys & self._asked.keys():
             self._packer.add(self._asked.pop(key))
-        self._over.put(Checked(tag, None if sent is None else sent.batch))
+        self._over.unclosed.add(tag)
+        self._over.put(Checked(tag, None if sent is None else sent.batch, frozenset(keys)))
 
     def _reopen(self) -> None:
-        for record in self._journal.batches(self._lane.job):
+        """Take up the open batches of the lane's jobs, and of those that it took over since."""
+        new, self._reopened = self._lane.jobs[self._reopened :], len(self._lane.jobs)
+        for record in [record for job in new for record in self._journal.batches(job)]:
             if not self._lane.drive(record.tag, self):
                 continue  # another stream of this lane is at it
             check_account(self._lane, record)
@@ -379,7 +362,7 @@ class Work:
         else:
             created_at = record.created_at or record.opened
             batch = Batch(record.provider_id, record.tag, record.count, created_at)
-            self._sent[record.tag] = _Sent(record.tag, batch, now, reopened=True)
+            self._sent[record.tag] = Sent(record.tag, batch, now, reopened=True)
 
     def _search(self, doubt: Doubt) -> None:
         """Adopt the batch of an intent whose answer was lost, or find out that there is none."""
@@ -388,7 +371,7 @@ class Work:
             self._journal.submitted(doubt.tag, batch.id, batch.created_at)
             self._lane.counts["adopted"] += 1
             del self._doubts[doubt.tag]
-            self._sent[doubt.tag] = _Sent(doubt.tag, batch, self._now(), doubt.held, doubt=doubt)
+            self._sent[doubt.tag] = Sent(doubt.tag, batch, self._now(), doubt.held, doubt=doubt)
         elif settled(doubt, self._now()):
             self._lane.counts["never_created"] += 1
             del self._doubts[doubt.tag]

@@ -1,0 +1,220 @@
+"""JSONL as the common tongue: lines for whatever runs OpenAI-shaped batches, and its results back.
+
+``df.llm.to_jsonl(path, prompt, …)`` writes the lines, and beside them a key map that says what
+was asked; ``df.llm.from_jsonl(results)`` joins what came back, with the checks and the columns of
+`map`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+import orjson
+
+from llmframe import frames, joins
+from llmframe.answer_lines import BadLine, read_answers
+from llmframe.calls import call_from
+from llmframe.costs import price
+from llmframe.engines.openai_bodies import Bodies, features_of
+from llmframe.errors import RowsFailed, SchemaError, StoreError, warn_user
+from llmframe.journal import Entry, JobRecord, Journal, new_job_id
+from llmframe.launches import journal_of
+from llmframe.outcomes import Lost, Outcome, entry_of, outcome_of
+from llmframe.reopened import save_rows, with_code
+from llmframe.requests import custom_id
+from llmframe.results import Failure, Result
+from llmframe.verbs import Common, prepare_map
+from llmframe.work import PENDING, Work, compiled
+
+__all__ = ["from_jsonl", "to_jsonl"]
+
+_KEYS: Final = ".keys.json"
+_URL: Final = "/v1/chat/completions"
+_GROUP: Final = 500
+
+
+def to_jsonl(
+    data: Any, /, path: str | os.PathLike[str], prompt: Any, schema: Any = None, **common: Any
+) -> Path:
+    """Write one line a distinct request, in OpenAI's batch shape; nothing is sent.
+
+    The lines are what OpenAI's Batch API, every service that imitates it, and
+    ``vllm run-batch -i requests.jsonl -o results.jsonl --model …`` read. Beside them stands
+    ``<path>.keys.json``, which `from_jsonl` needs: what was asked, and the label of the row that
+    each id stands for.
+
+    Args:
+        data: DataFrame or Series.
+        path: Of the new file; providers want its name to end in ``.jsonl``.
+        prompt: As in `map`.
+        schema: As in `map`.
+        **common: As in `map`; of `model` only the name, and what it takes, is used.
+
+    Returns:
+        `path`.
+
+    Raises:
+        SchemaError: There is nothing to ask.
+    """
+    given: Common = common  # type: ignore[assignment]
+    prepared = _prepared(data, prompt, schema, **given)
+    call, engine = prepared.call, prepared.engine
+    work = compiled(call, prepared.table, prepared.asked)
+    if not work.keys:
+        raise SchemaError("no row has anything to ask, so there is no line to write.")
+    official = (getattr(engine, "base_url", None) or "").startswith("https://api.openai.com")
+    bodies, features = Bodies(engine.model), features_of(engine.model, official)
+    path = Path(path)
+    half = path.with_name(path.name + ".part")
+    labels: dict[str, str] = {}
+    with half.open("wb") as file:
+        for place, key in enumerate(work.keys):
+            request = work.request(place)
+            name = custom_id(request.position, key, 1)
+            labels[name] = prepared.table.label_text(request.position)
+            body = json.loads(bodies.encode(request, features))
+            line = {"custom_id": name, "method": "POST", "url": _URL, "body": body}
+            # ASCII: some services split their input at every line break that Unicode knows.
+            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    stored = {
+        "llmframe": 1,
+        "engine": {"name": engine.name, "model": engine.model},
+        "call": json.loads(call.stored(work.prompt)),
+        "lines": labels,
+    }
+    _keys_of(path).write_bytes(orjson.dumps(stored))
+    half.replace(path)
+    return path
+
+
+def _prepared(data: Any, prompt: Any, schema: Any, **common: Unpack[Common]) -> Any:
+    return prepare_map(data, prompt, schema, **common)
+
+
+def _keys_of(path: Path) -> Path:
+    return path.with_name(path.name + _KEYS)
+
+
+def from_jsonl(
+    data: Any,
+    /,
+    path: str | os.PathLike[str],
+    *,
+    keys: str | os.PathLike[str] | None = None,
+    prompt: Any = None,
+    schema: Any = None,
+    errors: str = "warn",
+) -> Any:
+    """Join a results file to a frame, whatever ran it and in whatever order its lines are.
+
+    Joined by id: the frame may be reordered, filtered or grown. Every reply goes through the same
+    checks as `map`'s, and into the store, so that `map` itself then asks only what is missing.
+
+    Args:
+        data: The frame that the requests were made from, or rows of it.
+        path: The results. Where there are two files, output and errors, call it for each, or put
+            one behind the other.
+        keys: The key map that `to_jsonl` wrote; None: the one in the folder of `path` that knows
+            the ids of its lines.
+        prompt: The callable that the lines were made with, where it was one.
+        schema: The Python class that they were made with, where it was one.
+        errors: As in `map`.
+
+    Returns:
+        The frame with the columns that `map` gives; rows without a line fail as ``no_result``.
+
+    Raises:
+        StoreError: There is no key map for these results.
+        RowsFailed: ``errors="raise"`` and a row has no answer.
+    """
+    path = Path(path)
+    stored = json.loads(Path(keys).read_bytes()) if keys is not None else _map_for(path)
+    call = replace(call_from(json.dumps(stored["call"])), errors=errors, once=True)
+    if prompt is not None or schema is not None:
+        call = with_code(call, prompt, schema)
+    table = frames.Table(data)
+    work = compiled(call, table)
+    journal, name = journal_of(None), new_job_id()
+    made = time.time()
+    record = JobRecord(
+        id=name,
+        created=made,
+        state="running",
+        call=call.stored(work.prompt),
+        engine=json.dumps(stored["engine"]),
+        count=work.count,
+    )
+    journal.create_job(record)
+    save_rows(journal, name, work, table)
+    _take_in(path, work, journal, stored["engine"])
+    outcome = outcome_of(work, journal, made)
+    _lose_the_rest(outcome, path)
+    journal.update_job(name, state="done", finished=time.time(), counts=outcome.counts())
+    out = joins.joined(data, call, outcome, name)
+    joins.warn(call, outcome)
+    if errors == "raise" and outcome.counts()["failed"]:
+        failures = joins.failures(data.index, outcome.lost_rows())
+        raise RowsFailed(joins.failed_text(call, outcome), result=out, failures=failures)
+    return out
+
+
+def _map_for(path: Path) -> dict[str, Any]:
+    """The key map in the folder of a results file that knows one of its lines."""
+    first = next((r for r in read_answers(path) if isinstance(r, Result)), None)
+    if first is not None:
+        mark = first.key.hex().encode()
+        for candidate in [_keys_of(path), *sorted(path.parent.glob(f"*{_KEYS}"))]:
+            if candidate.exists() and mark in (data := candidate.read_bytes()):
+                found: dict[str, Any] = json.loads(data)
+                return found
+    raise StoreError(
+        f"no key map beside {str(path)!r} knows its lines. to_jsonl wrote one, named "
+        f"<requests>{_KEYS}: put it into the same folder, or pass keys=."
+    )
+
+
+def _take_in(path: Path, work: Work, journal: Journal, engine: dict[str, str]) -> None:
+    """Store every result of the file that belongs to a row; tell of the lines that do not."""
+    wanted = set(work.keys)
+    known = price(engine["name"], engine["model"], batch=True)
+    seen: dict[bytes, str | None] = {}
+    odd: Counter[str] = Counter()
+    first_bad: BadLine | None = None
+    entries: list[Entry] = []
+    before = journal.replies(work.keys)
+    for answer in read_answers(path):
+        if isinstance(answer, BadLine):
+            odd["unreadable"] += 1
+            first_bad = first_bad or answer
+        elif answer.key not in wanted:
+            odd["of rows that are not in this frame"] += 1
+        elif answer.key in seen:
+            odd["a second time" if seen[answer.key] == answer.text else "in conflict"] += 1
+        else:
+            seen[answer.key] = answer.text
+            if any(entry.request_id == answer.request_id for entry in before.get(answer.key, ())):
+                continue  # this file was read before
+            cost = known.cost(answer.usage) if known is not None and answer.usage else None
+            entries.append(entry_of(answer, cost, time.time(), 1, None, "batch"))
+        if len(entries) >= _GROUP:
+            journal.record(entries)
+            entries = []
+    journal.record(entries)
+    journal.flush()
+    if odd:
+        parts = ", ".join(f"{count:,} {what}" for what, count in odd.items())
+        why = f" Line {first_bad.number}: {first_bad.why}." if first_bad is not None else ""
+        warn_user(f"{str(path)!r} has lines that were left out: {parts}.{why}")
+
+
+def _lose_the_rest(outcome: Outcome, path: Path) -> None:
+    failure = Failure("no_result", f"{path.name} has no line for this row", retryable=True)
+    for place in range(len(outcome.work.keys)):
+        if outcome.status[place] == PENDING:
+            outcome.lose(place, Lost(failure))

@@ -1,0 +1,70 @@
+"""Whether a failed request is asked again, when, and changed in what way."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from llmframe.flights import Flight
+from llmframe.outcomes import TRIES
+from llmframe.results import KINDS, Failure, Result
+from llmframe.schemas.reading import repair_message
+from llmframe.work import Work
+
+__all__ = ["PAUSES", "again_after"]
+
+PAUSES: Final = (0.1, 0.6, 2.5)[:TRIES]
+"""Seconds before each further try after a timeout, a lost connection or a server error."""
+
+
+def again_after(
+    work: Work, flight: Flight, result: Result, failure: Failure, spent: bool
+) -> float | None:
+    """Seconds until the row is asked again, changed as its failure wants; None: it is not.
+
+    Args:
+        work: What is asked.
+        flight: The request; changed for its next try.
+        result: The reply.
+        failure: What is wrong with it.
+        spent: It counts as one of the row's tries.
+    """
+    rule = KINDS[failure.kind].again if failure.kind in KINDS else "no"
+    if rule == "backoff" and not spent:
+        return 0.0  # the outage says when
+    if rule == "wait":
+        flight.waits += 1
+        # A window of a day that ends again and again is no reason to go on for ever.
+        if failure.kind in {"no_result", "expired"} and flight.waits > TRIES:
+            return None
+        return failure.retry_after or random.uniform(0.1, 0.3) * min(flight.waits, 30)
+    if rule == "backoff" and flight.tries < len(PAUSES):
+        pause = max(failure.retry_after or 0.0, PAUSES[flight.tries])
+        flight.tries += 1
+        return pause * random.uniform(0.7, 1.3)
+    if rule == "repair" and failure.retryable and flight.repairs < work.call.repairs:
+        flight.repairs += 1
+        _tell(work, flight, result, failure)
+        return 0.0
+    if rule == "longer" and not flight.longer:
+        limit = flight.request.sampling.max_tokens
+        if limit is not None:
+            flight.longer = True
+            sampling = replace(flight.request.sampling, max_tokens=4 * limit)
+            flight.request = replace(flight.request, sampling=sampling)
+            return 0.0
+    return None
+
+
+def _tell(work: Work, flight: Flight, result: Result, failure: Failure) -> None:
+    """Make the next request say what was wrong with this reply."""
+    if not result.text:
+        return
+    flight.asked = repair_message(work.call.form, failure, result.text)
+    told = (
+        *work.request(flight.place).messages,
+        {"role": "assistant", "content": result.text[:4000]},
+        {"role": "user", "content": flight.asked},
+    )
+    flight.request = replace(flight.request, messages=told, prefix=0)

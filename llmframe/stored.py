@@ -1,0 +1,157 @@
+"""A job's rows and its engine from the journal alone, in a process that has not its frame."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from llmframe.calls import Call
+from llmframe.engines import engine_for
+from llmframe.engines.base import BatchEngine, Engine
+from llmframe.errors import LLMFrameError, StoreError
+from llmframe.journal import JobRecord, Journal
+from llmframe.options import get_options
+from llmframe.requests import Message, Request
+from llmframe.results import Failure
+from llmframe.work import FAILED, Work, unique
+
+__all__ = ["StoredWork", "engine_again", "identity_of", "stored_work"]
+
+
+class _NoFrame:
+    """The prompt and the rows of a job whose frame is elsewhere."""
+
+    shared: tuple[Message, ...] = ()
+    prefix = 0
+
+    def __getitem__(self, position: int) -> tuple[Any, ...]:
+        raise LookupError("the frame is in the process that made the job")
+
+
+@dataclass(slots=True)
+class StoredWork(Work):
+    """A `Work` whose prompts are those that the journal holds.
+
+    A prompt is stored when its request is claimed, so rows that were never sent have none.
+    """
+
+    journal: Journal = field(kw_only=True)
+
+    @property
+    def shared(self) -> tuple[Message, ...]:
+        """None: each prompt is stored whole again where it is asked again."""
+        return ()
+
+    def can_ask(self, place: int) -> bool:
+        """Whether the prompt of request `place` is in the journal."""
+        return place >= len(self.keys) or self._messages(self.keys[place]) is not None
+
+    def request(self, place: int) -> Request:
+        """Request `place`; without messages where `can_ask` says no."""
+        if place >= len(self.keys):
+            # By its unbound name: `super()` does not find its way in a slotted dataclass.
+            return Work.request(self, place)
+        key, call = self.keys[place], self.call
+        messages = self._messages(key) or ()
+        position = int(self.first[place])
+        return Request(key, position, messages, call.form.schema, call.choices, call.sent)
+
+    def _messages(self, key: bytes) -> tuple[Message, ...] | None:
+        stored = self.journal.prompt(key)
+        if stored is None or not stored[0]:
+            return None
+        shared, tail = json.loads(stored[0])["messages"], json.loads(stored[1])
+        maker = self.call.maker()
+        # The key tells what is the row's own prompt. An example that is the row itself was left
+        # out for it; and a repair added two messages, the bad reply and what is wrong with it.
+        for own in (tail, tail[:-2]):
+            for count in range(len(shared), -1, -1):
+                messages = (*shared[:count], *own)
+                if messages and maker.key(messages) == key:
+                    return messages
+        return None if self.call.dedupe else (*shared, *tail)
+
+
+def stored_work(journal: Journal, record: JobRecord, call: Call) -> StoredWork:
+    """The rows of a job as the journal holds them.
+
+    Raises:
+        StoreError: They were not stored.
+    """
+    keys, positions = bytearray(), []
+    status = np.zeros(record.count, dtype=np.uint8)
+    nothing = bytes(16)
+    seen = 0
+    for start, chunk, states, _ in journal.rows(record.id):
+        status[start : start + len(states)] = np.frombuffer(states, dtype=np.uint8)
+        seen += len(states)
+        for place in range(len(states)):
+            key = chunk[16 * place : 16 * place + 16]
+            if key != nothing:
+                keys += key
+                positions.append(start + place)
+    if seen != record.count:
+        raise StoreError(
+            f"job {record.id} has {record.count:,} rows, {seen:,} of them in the store. The "
+            f"process that made it died before it had sent anything; make the call again."
+        )
+    distinct, first, inverse = unique(keys, positions, record.count)
+    cannot = Failure("prompt_error", "the row's prompt could not be rendered")
+    return StoredWork(
+        call=call,
+        prompt=_NoFrame(),  # type: ignore[arg-type]
+        rows=_NoFrame(),
+        count=record.count,
+        status=status,
+        inverse=inverse,
+        keys=distinct,
+        first=first,
+        failures=dict.fromkeys(np.flatnonzero(status == FAILED).tolist(), cannot),
+        partly=0,
+        aux=[call.maker().key(messages) for messages in call.content_free],
+        journal=journal,
+    )
+
+
+def identity_of(engine: Engine | BatchEngine) -> dict[str, str]:
+    """All that an engine adds to a key."""
+    return {"provider": engine.name, "model": engine.model, **engine.identity()}
+
+
+def engine_again(record: JobRecord, call: Call, model: Any = None) -> Engine | BatchEngine:
+    """The engine that a job was made with, in another process.
+
+    Args:
+        record: The job.
+        call: Its call.
+        model: The engine itself or its name; None: by the name that was stored, or the default
+            model where that is the engine.
+
+    Raises:
+        StoreError: It is another engine: another server, endpoint or model.
+    """
+    made = json.loads(record.engine)
+    default = get_options().model
+    given = model is None and default is not None and not isinstance(default, str)
+    if given and identity_of(default) == dict(call.identity):
+        return default  # type: ignore[no-any-return]
+    name = f"{made['name']}/{made['model']}" if model is None else model
+    how = f"lf.job({record.id!r}).resume(model=…)"
+    try:
+        engine = engine_for(name, batch=made.get("batch") or None)
+    except LLMFrameError as error:
+        raise StoreError(
+            f"the engine of job {record.id} cannot be made here: {error} Pass it: {how}."
+        ) from error
+    here, there = identity_of(engine), dict(call.identity)
+    if here != there:
+        names = [key for key in {**there, **here} if here.get(key) != there.get(key)]
+        parts = [f"{key}={there.get(key)!r} (here {here.get(key)!r})" for key in names]
+        raise StoreError(
+            f"job {record.id} was sent with {', '.join(parts)}. Pass the engine that sent it: "
+            f"{how}. Nothing was sent."
+        )
+    return engine

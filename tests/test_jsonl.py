@@ -1,0 +1,163 @@
+"""JSONL out and in: lines that anybody's batch runner reads, results from whatever ran them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import llmframe as lf
+from llmframe.testing import FakeEngine
+
+LABELS = {"label": str, "score": int}
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"text": ["a\u2028b", "ü", "c", "d", "e", "f", "a\u2028b"]}, index=list("tuvwxyz")
+    )
+
+
+def completion(content: str, model: str = "m-1") -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": content},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 7},
+    }
+
+
+def ok(line: dict[str, Any], content: str) -> dict[str, Any]:
+    body = completion(content)
+    response = {"status_code": 200, "request_id": "r-" + line["custom_id"], "body": body}
+    return {"id": "b", "custom_id": line["custom_id"], "response": response, "error": None}
+
+
+def written(tmp_path: Path, **options: Any) -> tuple[Path, list[dict[str, Any]]]:
+    path = frame().llm.to_jsonl(
+        tmp_path / "in.jsonl", "Look at {text}", LABELS, model=FakeEngine(), **options
+    )
+    data = path.read_bytes()
+    assert data.isascii()
+    return path, [json.loads(line) for line in data.splitlines()]
+
+
+def test_lines_are_openais_and_ids_are_distinct(tmp_path: Path) -> None:
+    _, lines = written(tmp_path, system="Be short.", max_tokens=50)
+    assert len(lines) == 6  # of the two equal rows one is asked
+    assert len({line["custom_id"] for line in lines}) == 6
+    assert {line["url"] for line in lines} == {"/v1/chat/completions"}
+    assert {line["method"] for line in lines} == {"POST"}
+    body = lines[1]["body"]
+    assert body["model"] == "fake-1"
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    assert body["max_tokens"] == 50
+    assert "stream" not in body
+    assert body["response_format"]["type"] == "json_schema"
+
+
+def test_results_join_by_id_with_the_checks_and_columns_of_map(tmp_path: Path) -> None:
+    _, lines = written(tmp_path)
+    good = json.dumps({"label": "x", "score": 3})
+    error = {"error": {"message": "bad schema", "type": "BadRequestError", "code": 400}}
+    results = [
+        ok(lines[0], good),
+        ok(lines[1], '{"label": "no score"}'),
+        # vLLM: an object in an object, then plain text; OpenAI: in the body, and not run at all.
+        {
+            "custom_id": lines[2]["custom_id"],
+            "response": {"status_code": 400, "body": None},
+            "error": error,
+        },
+        {
+            "custom_id": lines[3]["custom_id"],
+            "response": {"status_code": 400, "body": None},
+            "error": "URL was wrong",
+        },
+        {
+            "custom_id": lines[4]["custom_id"],
+            "response": {"status_code": 0, "request_id": "", "body": {}},
+            "error": None,
+        },
+    ]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in reversed(results))
+    (tmp_path / "out.jsonl").write_bytes(f"{text}\nnot json\n\n".encode())
+    data = frame().iloc[::-1]
+    with pytest.warns() as told:
+        out = data.llm.from_jsonl(tmp_path / "out.jsonl")
+    said = " ".join(str(warning.message) for warning in told)
+    assert "Line 6: no JSON object" in said
+    assert "5 of 7 rows are NA" in said
+    assert out.index.tolist() == list("zyxwvut")
+    assert out.loc["t", "label"] == out.loc["z", "label"] == "x"
+    assert str(out["score"].dtype) == "Int64"
+    failures = out.llm.failures()
+    kinds = failures["kind"].to_dict()
+    assert kinds == {
+        "u": "invalid_output",
+        "v": "invalid_request",
+        "w": "invalid_request",
+        "x": "provider_error",
+    }
+    assert "bad schema" in failures.loc["v", "message"]
+    assert "URL was wrong" in failures.loc["w", "message"]
+    assert "no reason given (status 0)" in failures.loc["x", "message"]
+    assert out.llm.status().loc["y"] == "pending"  # it has no line at all
+
+
+def test_u016_a_garbage_line_costs_that_line_alone(tmp_path: Path) -> None:
+    _, lines = written(tmp_path)
+    good = json.dumps({"label": "x", "score": 3})
+    rows = [json.dumps(ok(line, good)) for line in lines]
+    rows[1] = "not json"
+    (tmp_path / "out.jsonl").write_text("\r\n".join([*rows, ""]))
+    with pytest.warns() as told:
+        out = frame().llm.from_jsonl(tmp_path / "out.jsonl")
+    assert any("Line 2: no JSON object" in str(warning.message) for warning in told)
+    assert out["label"].isna().tolist() == [False, True, False, False, False, False, False]
+
+
+def test_two_replies_to_one_row_are_told(tmp_path: Path) -> None:
+    _, lines = written(tmp_path)
+    texts = [json.dumps({"label": "x", "score": score}) for score in (3, 4)]
+    rows = [ok(line, texts[0]) for line in lines]
+    rows += [ok(lines[0], texts[0]), ok(lines[1], texts[1])]
+    (tmp_path / "out.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.warns(UserWarning, match="1 a second time, 1 in conflict"):
+        out = frame().llm.from_jsonl(tmp_path / "out.jsonl")
+    assert out["score"].tolist() == [3] * 7
+    # Read again, nothing is stored twice.
+    with pytest.warns(UserWarning, match="a second time"):
+        again = frame().llm.from_jsonl(tmp_path / "out.jsonl")
+    assert again.llm.trace("u").attempts == 1
+
+
+def test_results_without_a_key_map_are_refused(tmp_path: Path) -> None:
+    path, lines = written(tmp_path)
+    path.with_name("in.jsonl.keys.json").rename(tmp_path / "elsewhere")
+    results = tmp_path / "out.jsonl"
+    results.write_text(json.dumps(ok(lines[0], "{}")))
+    with pytest.raises(lf.StoreError, match="pass keys="):
+        frame().llm.from_jsonl(results)
+    with pytest.raises(lf.RowsFailed):
+        frame().llm.from_jsonl(results, keys=tmp_path / "elsewhere", errors="raise")
+
+
+def test_what_came_by_file_is_not_asked_again(tmp_path: Path) -> None:
+    engine = lf.OpenAI("m", base_url="http://127.0.0.1:9/v1", api_key="k")
+    data = frame()
+    path = data.llm.to_jsonl(tmp_path / "in.jsonl", "Look at {text}", model=engine)
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    (tmp_path / "out.jsonl").write_text("\n".join(json.dumps(ok(line, "seen")) for line in lines))
+    assert data.llm.from_jsonl(tmp_path / "out.jsonl")["response"].eq("seen").all()
+    assert data.llm.map("Look at {text}", model=engine)["response"].eq("seen").all()
