@@ -130,6 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names: list[str] = getattr(item, "fixturenames", [])
         if item.get_closest_marker("local_model") and "local_model" not in names:
-            names.append("local_model")
+            # A list of its own: the cases of one parametrised test share theirs.
+            item.fixturenames = [*names, "local_model"]  # type: ignore[attr-defined]
         elif "local_model" in names:
             item.add_marker("local_model")
