@@ -124,7 +124,7 @@ def test_u058_ids_are_short_safe_and_say_nothing_of_the_row(server: AnthropicSer
     out = df.llm.map("{t}", model=engine_at(server))
     assert out["response"].to_dict() == dict(zip(labels, "abc", strict=True))
     ids = [row["custom_id"] for batch in server.batches.values() for row in batch["rows"]]
-    assert len(set(ids)) == 3
+    assert len(set(ids)) == 2  # the first row went ahead alone, live
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", id_) and "x" not in id_ for id_ in ids)
 
 
@@ -546,7 +546,8 @@ def test_two_processes_with_one_job(server: AnthropicServer, home: Path) -> None
     program = [sys.executable, "-c", textwrap.dedent(code)]
     both = [subprocess.Popen(program, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=100)[0] for process in both] == ["row 19\n"] * 2
-    assert sent(server) == Counter({f"row {i}": 1 for i in range(20)})
+    live = Counter(asked.text for asked in server.asked)  # the canary of whoever came first
+    assert sent(server) + live == Counter({f"row {i}": 1 for i in range(20)})
 
 
 # --- what is refused, at the price of one request

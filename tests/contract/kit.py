@@ -100,6 +100,7 @@ def openai_batch() -> Iterator[BatchEngine]:
         engine.close()
 
 
+@contextmanager
 def anthropic_batch() -> Iterator[BatchEngine]:
     with AnthropicServer() as server:
         yield Anthropic("fake-1", base_url=server.url, api_key=server.key, batch=True)
