@@ -14,7 +14,7 @@ from llmframe import frames, joins
 from llmframe.calls import Call
 from llmframe.driving import Driven, tell
 from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError
-from llmframe.outcomes import Outcome, outcome_of
+from llmframe.outcomes import Outcome, judged, outcome_of
 from llmframe.reopened import stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
 from llmframe.stored import stored_work
@@ -171,7 +171,7 @@ class Job(Driven):
             return Trace(shown, (), (), failure.message if failure else "a cell is missing")
         key = work.keys[place]
         entries = self._journal.replies([key]).get(key, [])
-        return Trace(shown, work.request(place).messages, tuple(entries))
+        return Trace(shown, work.request(place).messages, judged(work.call, entries))
 
     def on(self, df: Any, call: Call | None = None) -> Outcome:
         """What became of the rows of `df`, matched by key."""

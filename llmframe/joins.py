@@ -18,7 +18,7 @@ from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
 from llmframe.journal import Entry, Journal
 from llmframe.outcomes import Lost, Outcome
-from llmframe.results import Usage
+from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
 from llmframe.work import FAILED, STATUS
 
@@ -234,9 +234,16 @@ def failed_text(call: Call, outcome: Outcome) -> str:
         f"{count:,} {kind}" + (f" (max_tokens={limit})" if kind == "truncated" and limit else "")
         for kind, count in kinds.most_common()
     ]
+    told = sum(n for kind, n in kinds.items() if kind in KINDS and KINDS[kind].rerun == "told")
+    if told == kinds.total():
+        again = 'the provider refused these, so only retry="all" asks them again'
+    else:
+        again = "the same call asks only these"
+        if told:
+            again += f', less the {told:,} that the provider refused (retry="all" asks them too)'
     return (
         f"{kinds.total():,} of {outcome.work.count:,} rows are NA: {', '.join(parts)}. "
-        f"See out.llm.failures(); the same call asks only these."
+        f"See out.llm.failures(); {again}."
     )
 
 

@@ -102,6 +102,11 @@ class set_options:  # noqa: N801 - reads as a function: a call, or a context man
         self._before = _set
         _set = replace(_set, **options)
 
+    def __repr__(self) -> str:
+        given = {field.name: getattr(get_options(), field.name) for field in fields(Options)}
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+        return f"set_options({shown})"
+
     def __enter__(self) -> Options:
         return get_options()
 

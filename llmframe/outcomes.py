@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -106,6 +106,17 @@ def entry_of(
         asked=asked,
         reasoning=result.reasoning,
     )
+
+
+def judged(call: Call, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Stored replies with the verdict of the local check in place of the engine's "ok"."""
+    found = []
+    for entry in entries:
+        failure = call.read(as_result(entry)).failure
+        found.append(
+            entry if failure is None else entry._replace(kind=failure.kind, message=failure.message)
+        )
+    return tuple(found)
 
 
 def settle(call: Call, entries: list[Entry]) -> Settled | Lost:

@@ -13,7 +13,7 @@ import numpy as np
 
 from llmframe.calls import Call, call_from
 from llmframe.engines.base import BatchEngine
-from llmframe.errors import BudgetError, StoreError
+from llmframe.errors import BudgetError, StoreError, warn_user
 from llmframe.jobs import Job
 from llmframe.journal import JobRecord, Journal, new_job_id
 from llmframe.lanes import twin_of
@@ -35,6 +35,8 @@ _live: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 
 _calls: dict[str, tuple[Call, Journal]] = {}
 """Calls of this process by job id: they hold the code that the journal cannot."""
+
+_said: set[str] = set()
 
 _KEPT: Final = 10_000
 
@@ -151,8 +153,21 @@ def submit(prepared: Prepared) -> Job:
     _calls[name] = (prepared.call, journal)
     while len(_calls) > _KEPT:
         del _calls[next(iter(_calls))]
+    _mention_shared_answers(work)
     job.start(prepared, run)
     return job
+
+
+def _mention_shared_answers(work: Work) -> None:
+    """Say once that identical rows get one answer, where that may surprise."""
+    call = work.call
+    shared = int((work.inverse >= 0).sum()) - len(work.keys)
+    if shared and call.dedupe and call.sampling.temperature and "shared" not in _said:
+        _said.add("shared")
+        warn_user(
+            f"{shared:,} rows are identical to others and share their answer, although "
+            f"temperature={call.sampling.temperature:g}. dedupe=False draws one for each."
+        )
 
 
 def _engine(prepared: Prepared, run: Run) -> dict[str, Any]:
