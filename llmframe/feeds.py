@@ -310,12 +310,12 @@ class Feed:
         if self._outage.streak and self._outage.over(now):
             self._ended(None)
             return 1.0
+        if self._bounded and 2 * self.unsafe >= self._control.limit:
+            return 0.0
         if self._outage.open:
             return max(0.0, min(1.0, self.probe_at - now)) if not busy else 1.0
         if self.canary is not None and busy:
             return 1.0
-        if self._bounded and 2 * self.unsafe >= self._control.limit:
-            return 0.0
         if self._again or self.todo:
             return 1.0 if self._stocked() else 0.0
         # A lane loses nothing, and is silent for hours.
@@ -339,8 +339,14 @@ class Feed:
     def _pick(self) -> tuple[list[Flight], list[int], list[int]]:
         """What to feed next: due retries, new rows, rows that another run had. Holds the lock."""
         now = time.monotonic()
-        if self._stocked() and not self._outage.open:
-            return [], [], []  # woken for the sake of the disk: small claims would cost the most
+        # Woken for the sake of the disk, perhaps: small claims would cost the most, and an outage
+        # or the canary lets nothing else go out yet.
+        busy = self.in_flight + len(self._ready)
+        if self._outage.open:
+            if busy or now < self.probe_at:
+                return [], [], []
+        elif self._stocked() or (self.canary is not None and busy):
+            return [], [], []
         while self._delayed and self._delayed[0][0] <= now:
             self._again.append(heapq.heappop(self._delayed)[2])
         room = min(_AHEAD, max(_AHEAD, 2 * self._control.limit) - len(self._ready))

@@ -98,6 +98,13 @@ def test_a_fatal_answer_ends_the_job_with_the_rest_pending():
     assert len(engine.requests) < 200
 
 
+def test_a_server_that_comes_back_after_an_outage_gets_the_rest():
+    down = [None] * 20 + ["connection"] * 281 + [None] * 9999
+    engine = FakeEngine(upper, faults=down, in_process=False, concurrency=40, latency=0.001)
+    out = frame(300).llm.map("{t}", model=engine)
+    assert out["response"].tolist() == [f"ROW {i}" for i in range(300)]
+
+
 def test_nonsense_ends_the_job_after_a_hundred_answers():
     engine = FakeEngine("I would rather talk about the weather.")
     with pytest.raises(lf.EngineError, match="schema is not being applied"):
