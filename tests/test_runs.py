@@ -1,6 +1,7 @@
 """The loop, over the fake engine: every row ends with its own answer or its own failure."""
 
 import threading
+import time
 from collections import Counter
 
 import pandas as pd
@@ -99,8 +100,15 @@ def test_a_fatal_answer_ends_the_job_with_the_rest_pending():
 
 
 def test_a_server_that_comes_back_after_an_outage_gets_the_rest():
-    down = [None] * 20 + ["connection"] * 281 + [None] * 9999
-    engine = FakeEngine(upper, faults=down, in_process=False, concurrency=40, latency=0.001)
+    seen, down = [], []
+
+    def fault(request):
+        seen.append(request)
+        if len(seen) == 21:
+            down.append(time.monotonic() + 1.5)
+        return "connection" if down and time.monotonic() < down[0] else None
+
+    engine = FakeEngine(upper, faults=fault, in_process=False, concurrency=40, latency=0.001)
     out = frame(300).llm.map("{t}", model=engine)
     assert out["response"].tolist() == [f"ROW {i}" for i in range(300)]
 
