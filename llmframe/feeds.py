@@ -142,6 +142,11 @@ class Feed:
         """See `llmframe.engines.base.Source`."""
         self._wake_engine = wake
 
+    @property
+    def busy(self) -> bool:
+        """Whether the engine has requests, or could take some."""
+        return bool(self.in_flight or self._ready)
+
     def wake(self) -> None:
         """Tell the engine to look again."""
         self._wake_engine()
@@ -306,15 +311,14 @@ class Feed:
             wait = min(wait, min(self._foreign.values()) - now)
         if self._delayed:
             wait = min(wait, self._delayed[0][0] - now)
-        busy = self.in_flight + len(self._ready)
         if self._outage.streak and self._outage.over(now):
             self._ended(None)
             return 1.0
         if self._bounded and 2 * self.unsafe >= self._control.limit:
             return 0.0
         if self._outage.open:
-            return max(0.0, min(1.0, self.probe_at - now)) if not busy else 1.0
-        if self.canary is not None and busy:
+            return max(0.0, min(1.0, self.probe_at - now)) if not self.busy else 1.0
+        if self.canary is not None and self.busy:
             return 1.0
         if self._again or self.todo:
             return 1.0 if self._stocked() else 0.0
@@ -341,11 +345,10 @@ class Feed:
         now = time.monotonic()
         # Woken for the sake of the disk, perhaps: small claims would cost the most, and an outage
         # or the canary lets nothing else go out yet.
-        busy = self.in_flight + len(self._ready)
         if self._outage.open:
-            if busy or now < self.probe_at:
+            if self.busy or now < self.probe_at:
                 return [], [], []
-        elif self._stocked() or (self.canary is not None and busy):
+        elif self._stocked() or (self.canary is not None and self.busy):
             return [], [], []
         while self._delayed and self._delayed[0][0] <= now:
             self._again.append(heapq.heappop(self._delayed)[2])

@@ -353,7 +353,8 @@ class Run:
         if failure.kind in OUTAGE and not self._batched:
             was_open, now = self._outage.open, time.monotonic()
             self._outage.failed(failure, now)
-            if self._outage.open:
+            if self._outage.open and not (was_open and self._feed.busy):
+                # The last of those that were on their way, or a single row that was tried.
                 self._feed.probe_at = now + self._outage.pause()
             return was_open
         if failure.kind not in {"rate_limited", "no_result"}:
