@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
 
-from llmframe import joins
+from llmframe import frames, joins
 from llmframe.errors import StoreError, warn_user
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.outcomes import Outcome
@@ -62,6 +63,17 @@ def spelled_out(function: Callable[..., Any], drop: int, self: bool) -> inspect.
     return inspect.Signature([*first, *own, *common])
 
 
+@contextlib.contextmanager
+def _own_name() -> Iterator[None]:
+    """A missing argument is told under the name that the user called."""
+    try:
+        yield
+    except TypeError as error:
+        if not str(error).startswith("prepare_"):
+            raise
+        raise TypeError(str(error).removeprefix("prepare_")) from None
+
+
 class _Holder:
     """Something that holds the data a verb works on."""
 
@@ -76,7 +88,9 @@ def _on_frame(
     finish: Callable[[Prepared], R],
 ) -> Callable[Concatenate[_Holder, P], R]:
     def verb(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
-        return finish(prepare(self._data, *args, **keywords))
+        with _own_name():
+            prepared = prepare(self._data, *args, **keywords)
+        return finish(prepared)
 
     return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 1))
 
@@ -87,7 +101,9 @@ def _on_series(
     """The same without `source`: it is the Series itself."""
 
     def verb(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
-        return finish(prepare(self._data, ITSELF, *args, **keywords))
+        with _own_name():
+            prepared = prepare(self._data, ITSELF, *args, **keywords)
+        return finish(prepared)
 
     return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 2))
 
@@ -191,7 +207,7 @@ class _Looks(_Holder):
 
     def _jobs(self, column: Any) -> dict[str, Any]:
         """Job id → first column it wrote."""
-        written = joins.written(self._data)
+        written = frames.written(self._data)
         if not written:
             raise StoreError(
                 "this frame has no column that llmframe wrote (its attrs name none). Use "

@@ -21,6 +21,7 @@ from llmframe.requests import KeyMaker, Message, Sampling
 from llmframe.results import Failure, Result
 from llmframe.schemas.forms import Form, form_from
 from llmframe.schemas.reading import Reading, read
+from llmframe.schemas.scanning import decode
 
 __all__ = ["Call", "call_from", "content_free"]
 
@@ -51,6 +52,7 @@ class Call:
         errors: ``"warn"``, ``"raise"`` or ``"coerce"``.
         columns: Output column of each field of `form`.
         code: Name and fingerprint of the Python code (callable, class) the call needs.
+        look: How the joined frame looks: dtype_backend, details, prefix, keep_failed, fill.
         around: What stands around a prompt that is a function: `build`'s keywords.
         once: The answers come from a file: nobody asks again, so a failure is final.
     """
@@ -74,6 +76,7 @@ class Call:
     errors: str = "warn"
     columns: tuple[Hashable, ...] = ()
     code: str | None = None
+    look: Mapping[str, Any] = field(default_factory=dict)
     around: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
 
@@ -99,20 +102,41 @@ class Call:
         """Check one reply; a scored one has no values until all are read (`decide`)."""
         if result.failure is not None:
             return Reading(None, result.failure)
-        if self.choices is not None and result.choice_logprobs is not None:
-            if all(math.isfinite(score) for score in result.choice_logprobs):
-                return Reading(())
-            return Reading(None, Failure("invalid_output", "a label has no finite score"))
+        scores = result.choice_logprobs
+        if self.choices is not None and scores is not None:
+            if len(scores) != len(self.choices):
+                told = f"{len(scores)} scores for {len(self.choices)} labels"
+                return Reading(None, Failure("invalid_output", told))
+            if not all(map(math.isfinite, scores)):
+                return Reading(None, Failure("invalid_output", "a label has no finite score"))
+            return Reading(())
         reading = read(self.form, result)
-        if self.labels is None or self.form.fields[0].name != "label":
+        if self.labels is None:
             return reading
-        if reading.failure is None:
-            return reading
-        if reading.failure.kind in {"invalid_output", "refused"}:
-            place = self.labels.match(_label_text(result.text or ""))
-            if place is not None and len(self.form.fields) == 1:
-                return Reading((self.labels.values[place],), repaired=True)
+        if reading.failure is not None:
+            said = reading.failure.kind in {"invalid_output", "refused"}
+            return (self._label_in_words(result.text or "") if said else None) or reading
+        if self.labels.kind == "object" and reading.values is not None:
+            place = [field.name for field in self.form.fields].index("label")
+            values = list(reading.values)
+            values[place] = self.labels.own(values[place])
+            return replace(reading, values=tuple(values))
         return reading
+
+    def _label_in_words(self, text: str) -> Reading | None:
+        """A reply that names a label in another spelling, as JSON or as plain text."""
+        if self.labels is None or len(self.form.fields) != 1:
+            return None
+        text = text.strip().strip("`").removeprefix("json").strip()
+        if text.startswith("{"):
+            try:
+                value = decode(text)
+            except (ValueError, RecursionError):
+                return None
+            only = {key.casefold(): item for key, item in value.items()}
+            text = str(only.get("label")) if set(only) == {"label"} else ""
+        place = self.labels.match(text)
+        return None if place is None else Reading((self.labels.values[place],), repaired=True)
 
     def decide(
         self, scores: Sequence[Sequence[float]], content_free: Sequence[Sequence[float]]
@@ -165,6 +189,7 @@ class Call:
                 "once": self.once,
                 "columns": [_plain_name(name) for name in self.columns],
                 "code": self.code,
+                "look": dict(self.look),
                 "around": plain(self.around) if keep_prompts and prompt.code else {},
             }
         )
@@ -184,7 +209,7 @@ def call_from(
     rebuilt = form or form_from(data.pop("form"))
     data.pop("form", None)
     return Call(
-        bind=bind or _Stored(stored),
+        bind=bind or _Stored(stored, data["code"]),
         form=rebuilt,
         sampling=sampling,
         labels=labels_from(labels) if labels else None,
@@ -198,14 +223,20 @@ def call_from(
 class _Stored:
     """A prompt kept as JSON, looked up by name on whatever frame comes."""
 
-    def __init__(self, data: Mapping[str, Any] | None) -> None:
+    def __init__(self, data: Mapping[str, Any] | None, code: str | None) -> None:
         self._data = data
+        self._code = code
 
     def __call__(self, names: Sequence[Hashable], index_names: Sequence[Hashable] = ()) -> Prompt:
         if self._data is None:
+            why = (
+                f"is Python code ({self._code.partition('#')[0]}) that the store does not hold"
+                if self._code
+                else "was not stored (keep_prompts=False)"
+            )
             raise PromptError(
-                "this job's prompt is Python code that only the process that made it has. "
-                "Pass it: join(df, prompt=…)."
+                f"this job's prompt {why}. Pass it, and its system text if it had one: "
+                f"join(df, prompt=…, system=…)."
             )
         return prompt_from(self._data, names, index_names)
 
@@ -220,18 +251,3 @@ def content_free(before: str, after: str, system: str | None) -> tuple[tuple[Mes
     """The conversations that stand for "no content", under the prompt of `classify`."""
     prompt = build(before + "{text}" + after, ["text"], system=system, blank=True)
     return tuple(prompt.render((text,)) for text in CONTENT_FREE)
-
-
-def _label_text(text: str) -> str:
-    """What stands for the label in a reply: the value of a one-value object, else the text."""
-    stripped = text.strip().removeprefix("```json").strip("`").strip()
-    if stripped.startswith("{"):
-        try:
-            value = json.loads(stripped)
-        except ValueError:
-            return text
-        if isinstance(value, dict) and len(value) == 1:
-            (only,) = value.values()
-            if isinstance(only, str | int | float | bool):
-                return str(only)
-    return text

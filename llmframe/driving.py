@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from llmframe.calls import Call
@@ -63,11 +64,13 @@ class Driven:
         self._run = run
         self._done.clear()
         if run.left:
+            _leave_at_exit()
             _running.add(self)
             name = f"llmframe-{self.id}"
             threading.Thread(target=self._drive, args=(run,), name=name, daemon=True).start()
         else:
             self._finish(run)
+            self._done.set()
 
     def _drive(self, run: Run) -> None:
         try:
@@ -75,8 +78,16 @@ class Driven:
         except BaseException as error:
             run.error = run.error or error
         finally:
-            self._finish(run)
-            _running.discard(self)
+            try:
+                self._finish(run)
+            except BaseException as error:
+                run.error = run.error or error
+                self._state = "failed"
+            finally:  # whoever waits must not wait for ever, whatever broke
+                _running.discard(self)
+                self._done.set()
+                for callback in list(self._callbacks):
+                    callback()
 
     def _finish(self, run: Run) -> None:
         run.outcome.decide()
@@ -108,9 +119,6 @@ class Driven:
             self._journal.flush()
         except Exception as error:
             run.error = run.error or error
-        self._done.set()
-        for callback in list(self._callbacks):
-            callback()
 
     @property
     def _going(self) -> bool:
@@ -370,7 +378,13 @@ def _step(until: float | None, most: float = 0.1) -> float:
 _running: set[Driven] = set()
 
 
-@atexit.register
+@lru_cache(maxsize=1)
+def _leave_at_exit() -> None:
+    # What is registered last runs first: jobs must stop before the engines they run on go down,
+    # and by now an engine has registered its own.
+    atexit.register(_leave)
+
+
 def _leave() -> None:
     """At exit: hand over what is on its way to a provider, stop feeding, keep what is finished.
 

@@ -6,7 +6,7 @@ rows and the original columns are those of the input, which is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -34,6 +34,7 @@ __all__ = [
     "status_series",
     "take",
     "unfilled",
+    "written",
 ]
 
 STATUSES: Final = ("ok", "cached", "skipped", "failed", "pending", "in_doubt")
@@ -58,6 +59,8 @@ class Table:
     """
 
     def __init__(self, data: Data) -> None:
+        if not isinstance(data, pd.DataFrame | pd.Series):
+            raise TypeError(f"expected a DataFrame or a Series, got a {type(data).__name__}.")
         self._data = data
         self.is_series = isinstance(data, pd.Series)
         self.count = len(data)
@@ -186,7 +189,9 @@ def attach(
     if job is not None:
         known = data.attrs.get("llmframe")
         known = known if isinstance(known, dict) else {}
-        out.attrs["llmframe"] = known | {name_text(column.name): job for column in columns}
+        new = {name_text(column.name): job for column in columns}
+        # What was written last stands last.
+        out.attrs["llmframe"] = {k: v for k, v in known.items() if k not in new} | new
     return out
 
 
@@ -222,10 +227,25 @@ def check_output(
             free = f"{text}_llm"
             while _position(data, free) is not None:
                 free += "_"
+            if text in written(data):
+                raise SchemaError(
+                    f"column {text!r} was written by another call (job {written(data)[text]}), or "
+                    f'changed since. if_exists="replace" or "fill", or another into=.'
+                )
             raise SchemaError(
                 f"column {text!r} exists and was not written by llmframe. "
                 f'if_exists="replace" or "fill", or into="{free}".'
             )
+
+
+def written(data: Any) -> dict[str, str]:
+    """Output column → job id, for the columns that llmframe wrote and that are still there."""
+    known = data.attrs.get("llmframe")
+    if not isinstance(known, Mapping):
+        return {}
+    names = [data.name] if isinstance(data, pd.Series) else data.columns
+    here = {name_text(name) for name in names}
+    return {column: job for column, job in known.items() if column in here}
 
 
 def unfilled(data: Data, names: Iterable[Hashable]) -> npt.NDArray[np.bool_]:

@@ -56,7 +56,7 @@ def map(data: Any, prompt: Any, schema: Any = None, **common: Any) -> Any:
 def classify(data: pd.DataFrame, source: Any, labels: Any, **keywords: Any) -> pd.DataFrame: ...
 @overload
 def classify(data: pd.Series, source: Any, **keywords: Any) -> Columns: ...
-def classify(data: Any, source: Any, labels: Any = None, **keywords: Any) -> Any:
+def classify(data: Any, source: Any = None, labels: Any = None, **keywords: Any) -> Any:
     """Give each row one of `labels`.
 
     Args:
@@ -76,8 +76,8 @@ def classify(data: Any, source: Any, labels: Any = None, **keywords: Any) -> Any
         >>> lf.classify(df, "ticket", ["bug", "question"], model=engine)["label"].tolist()
         ['bug']
     """
-    if isinstance(data, pd.Series) and labels is None:
-        source, labels = ITSELF, source
+    if isinstance(data, pd.Series) and (labels is None or source is None):
+        source, labels = ITSELF, source if labels is None else labels
     return result(prepare_classify(data, source, labels, **keywords))
 
 
@@ -87,7 +87,7 @@ def extract(
 ) -> pd.DataFrame: ...
 @overload
 def extract(data: pd.Series, source: Any, **common: Unpack[Common]) -> Columns: ...
-def extract(data: Any, source: Any, schema: Any = None, **common: Any) -> Any:
+def extract(data: Any, source: Any = None, schema: Any = None, **common: Any) -> Any:
     """Take the fields of `schema` out of a text.
 
     Args:
@@ -106,8 +106,8 @@ def extract(data: Any, source: Any, schema: Any = None, **common: Any) -> Any:
         >>> lf.extract(df, "note", {"city": str}, model=engine)["city"].tolist()
         ['Oslo']
     """
-    if isinstance(data, pd.Series) and schema is None:
-        source, schema = ITSELF, source
+    if isinstance(data, pd.Series) and (schema is None or source is None):
+        source, schema = ITSELF, source if schema is None else schema
     return result(prepare_extract(data, source, schema, **common))
 
 

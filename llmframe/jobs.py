@@ -13,7 +13,7 @@ from typing import Any
 from llmframe import frames, joins
 from llmframe.calls import Call
 from llmframe.driving import Driven, tell
-from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError
+from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError, warn_user
 from llmframe.outcomes import Outcome, judged, outcome_of
 from llmframe.reopened import stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
@@ -46,7 +46,7 @@ class Job(Driven):
         if run is None:
             record = self._journal.job(self.id) or self._record
             state = self._seen_state(record)
-            return JobStatus(self.id, state, record.count, record.counts, record.spent)
+            return JobStatus(self.id, state, record.count, record.counts, record.spent, None)
         outcome, doubts = run.outcome, self._doubts()
         if doubts:
             outcome = outcome.snapshot()
@@ -100,14 +100,16 @@ class Job(Driven):
                 result=self.join(),
             )
         out = self.join()
-        joins.warn(self._call, run.outcome)
+        joins.warn(self._call, run.outcome, prepared.keep_failed)
         if self._call.errors == "raise" and run.outcome.counts()["failed"]:
             raise RowsFailed(
                 joins.failed_text(self._call, run.outcome), result=out, failures=self.failures()
             )
         return out
 
-    def join(self, df: Any = None, *, prompt: Any = None, schema: Any = None) -> Any:
+    def join(
+        self, df: Any = None, *, prompt: Any = None, schema: Any = None, system: str | None = None
+    ) -> Any:
         """The frame with what is answered so far; never blocks.
 
         Args:
@@ -115,6 +117,7 @@ class Job(Driven):
                 rendered again and matched by key. None: the frame the job was made with.
             prompt: The callable the job was made with, where another process made it.
             schema: The Python class the job was made with, likewise.
+            system: The system text, where the store was told to keep no prompts.
 
         Returns:
             DataFrame or Series as the verb gives it; rows without an answer are NA.
@@ -124,7 +127,7 @@ class Job(Driven):
         """
         call = self._call
         if prompt is not None or schema is not None:
-            call = with_code(call, prompt, schema)
+            call = with_code(call, prompt, schema, system)
         if df is None:
             if self._prepared is None or self._run is None:
                 raise StoreError(
@@ -134,24 +137,35 @@ class Job(Driven):
             outcome = self._run.outcome if self._done.is_set() else self._run.outcome.snapshot()
             outcome.doubt(self._doubts())
             return self._joined(self._prepared.data, call, outcome)
-        return self._joined(df, call, self.on(df, call))
+        outcome = self.on(df, call)
+        if call is not self._call and len(outcome.work) and not outcome.found:
+            warn_user(
+                f"none of the {len(outcome.work):,} prompts of this frame is one that job "
+                f"{self.id} asked. Is it the same prompt=, schema= and system=?"
+            )
+        return self._joined(df, call, outcome)
 
     def _joined(self, data: Any, call: Call, outcome: Outcome) -> Any:
-        prepared = self._prepared
+        look = call.look
         if call.verb == "filter":
-            return joins.kept(data, outcome, prepared is not None and prepared.keep_failed)
-        if prepared is None:
-            return joins.joined(data, call, outcome, self.id)
-        more = joins.details(prepared.prefix, outcome, self._journal) if prepared.details else ()
+            return joins.kept(data, outcome, bool(look.get("keep_failed")))
+        more: list[Any] = []
+        if look.get("details"):
+            more = joins.details(look["prefix"], outcome, self._journal)
         return joins.joined(
             data,
             call,
             outcome,
             self.id,
-            dtype_backend=prepared.dtype_backend,
-            fill=prepared.if_exists == "fill",
+            dtype_backend=look.get("dtype_backend"),
+            fill=bool(look.get("fill")),
             more=more,
         )
+
+    @property
+    def call(self) -> Call:
+        """What was asked."""
+        return self._call
 
     @property
     def verb(self) -> str:
@@ -164,6 +178,8 @@ class Job(Driven):
 
     def _trace(self, data: Any, work: Work, label: Any, position: int | None) -> Trace:
         row = joins.place_of(data, label) if position is None else position
+        if not -work.count <= row < work.count:
+            raise IndexError(f"position={row}: the frame has {work.count:,} rows.")
         shown = repr(label) if position is None else f"at position {position}"
         place = int(work.inverse[row])
         if place < 0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
 from llmframe.work import FAILED, STATUS
 
-__all__ = ["details", "examples", "export", "failed_text", "failures", "joined", "warn", "written"]
+__all__ = ["details", "examples", "export", "failed_text", "failures", "joined", "warn"]
 
 _DETAILS: Final[tuple[tuple[str, str], ...]] = (
     ("status", "category"),
@@ -37,6 +38,9 @@ _DETAILS: Final[tuple[tuple[str, str], ...]] = (
 def outputs(call: Call) -> list[tuple[Hashable, Field]]:
     """Name and field of each output column, in the order of the outcome's values."""
     fields = list(call.form.fields)
+    if call.labels is not None and call.labels.kind == "object":
+        # Floats and mixed labels come back as they are; no dtype of their own holds them.
+        fields = [replace(f, kind="object") if f.name == "label" else f for f in fields]
     if call.confidence:
         fields.append(Field("confidence", "float", nullable=True))
     return list(zip(call.columns, fields, strict=True))
@@ -169,6 +173,8 @@ def place_of(data: Any, label: Any) -> int:
         KeyError: No row has it.
         ValueError: Several rows have it.
     """
+    if label is None and None not in data.index:
+        raise ValueError("say which row: trace(label), or trace(position=…) where labels repeat.")
     found = data.index.get_loc(label)
     if isinstance(found, int | np.integer):
         return int(found)
@@ -182,14 +188,23 @@ def place_of(data: Any, label: Any) -> int:
     )
 
 
-def written(data: Any) -> dict[str, str]:
-    """Output column → job id, for the columns that llmframe wrote and that are still there."""
-    known = data.attrs.get("llmframe")
-    if not isinstance(known, Mapping):
-        return {}
-    names = [data.name] if isinstance(data, pd.Series) else data.columns
-    here = {name_text(name) for name in names}
-    return {column: job for column, job in known.items() if column in here}
+def looks_written(data: Any, column: str, call: Call) -> bool:
+    """Whether a column still has the dtype that a call gave it.
+
+    The attrs of a frame outlive its columns: labels set by hand must not pass for the model's.
+    """
+    kinds = {name_text(name): field.kind for name, field in outputs(call)}
+    kind = kinds.get(column)
+    if isinstance(data, pd.Series) or kind not in {"category", "int", "float", "bool"}:
+        return True
+    dtypes = [t for name, t in data.dtypes.items() if name_text(name) == column]
+    check: Any = {
+        "category": lambda t: isinstance(t, pd.CategoricalDtype),
+        "int": pd.api.types.is_integer_dtype,
+        "float": pd.api.types.is_float_dtype,
+        "bool": pd.api.types.is_bool_dtype,
+    }[kind]
+    return all(check(dtype) for dtype in dtypes)
 
 
 def examples(given: Any) -> Any:
@@ -247,7 +262,7 @@ def failed_text(call: Call, outcome: Outcome) -> str:
     )
 
 
-def warn(call: Call, outcome: Outcome) -> None:
+def warn(call: Call, outcome: Outcome, keep_failed: bool = False) -> None:
     """Say what the frame does not show: rows that failed, were skipped, or were left out."""
     work, counts = outcome.work, outcome.counts()
     if work.partly:
@@ -258,11 +273,13 @@ def warn(call: Call, outcome: Outcome) -> None:
             RowsSkippedWarning,
         )
     if call.verb == "filter":
-        left_out = [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
+        names = ("skipped",) if keep_failed else ("failed", "skipped")
+        left_out = [f"{counts[name]:,} {name}" for name in names if counts[name]]
         if left_out and call.errors == "warn":
+            advice = "" if keep_failed else " keep_failed=True keeps the failed ones."
             warn_user(
-                f"{' and '.join(left_out)} of {work.count:,} rows were left out without an answer. "
-                f"keep_failed=True keeps the failed ones.",
+                f"{' and '.join(left_out)} of {work.count:,} rows were left out without an answer."
+                + advice,
                 RowsFailedWarning if counts["failed"] else RowsSkippedWarning,
             )
     elif counts["failed"] and call.errors == "warn":

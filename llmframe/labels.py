@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args, get_origin
@@ -97,6 +98,18 @@ class Labels:
             lead = _LEAD.match(text)
             found = self._normal.get(_normal(text[lead.end() :])) if lead else None
         return found
+
+    def own(self, answer: Any) -> Any:
+        """The user's own object for a label that was answered as its text, or for each of a list.
+
+        Examples:
+            >>> labels([0.5, 1.5]).own("1.5")
+            1.5
+        """
+        if isinstance(answer, list):
+            return [self.own(item) for item in answer]
+        place = self._exact.get(answer)
+        return answer if place is None else self.values[place]
 
     def form(
         self, *, name: str = "label", multi: bool = False, explain: bool = False
@@ -348,5 +361,6 @@ def _kind(values: Sequence[Any]) -> Kind:
 
 def _normal(text: str) -> str:
     # A label made of nothing but such signs ("*", "**") is left as it is.
+    text = unicodedata.normalize("NFC", text)  # for the comparison alone: macOS writes NFD
     bare = text.strip(_AROUND) or text.strip()
     return _GAP.sub(" ", " ".join(bare.split())).casefold()

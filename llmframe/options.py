@@ -41,6 +41,24 @@ def _flag(text: str) -> bool:
     return text.strip().lower() not in {"", "0", "false", "no", "off"}
 
 
+def _check(option: str, value: Any, name: str) -> None:
+    """Refuse a value that an option does not take."""
+    if value is None:
+        return
+    if option in {"concurrency", "poll_interval"}:
+        number = isinstance(value, int if option == "concurrency" else int | float)
+        if not number or isinstance(value, bool) or not 0 < value < float("inf"):
+            kind = "an integer" if option == "concurrency" else "a number"
+            raise ValueError(f"{name}={value!r}: expected {kind} above 0.")
+    if option in {"progress", "keep_prompts"} and not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}: expected True or False.")
+    if option == "prices" and not isinstance(value, Mapping):
+        raise ValueError(
+            f"{name}={value!r}: expected {{'provider/model': (input, output)}}, US$ per million "
+            f"tokens."
+        )
+
+
 _FROM_TEXT: Final[dict[str, Callable[[str], Any]]] = {
     "model": str,
     "home": str,
@@ -72,6 +90,7 @@ def get_options() -> Options:
                     f"LLMFRAME_{option.upper()}={text!r} is no {parse.__name__}. "
                     f"Set it to a number, or unset it."
                 ) from None
+            _check(option, missing[option], f"LLMFRAME_{option.upper()}")
     return replace(_set, **missing)
 
 
@@ -97,8 +116,7 @@ class set_options:  # noqa: N801 - reads as a function: a call, or a context man
         for option, value in options.items():
             if option not in names:
                 raise TypeError(f"no option {option!r}; there are {', '.join(names)}.")
-            if option in {"concurrency", "poll_interval"} and value is not None and value <= 0:
-                raise ValueError(f"{option}={value!r}: expected a number above 0.")
+            _check(option, value, option)
         self._before = _set
         _set = replace(_set, **options)
 

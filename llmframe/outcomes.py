@@ -165,6 +165,11 @@ class Outcome:
         if reading.coerced:
             self.coerced[place] = reading.coerced
 
+    @property
+    def found(self) -> bool:
+        """Whether any of the requests has an answer or a failure."""
+        return bool((self.status != PENDING).any())
+
     def lose(self, place: int, lost: Lost) -> None:
         """A request that ends without an answer."""
         self.losses[place] = lost
@@ -244,7 +249,7 @@ def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outc
                 continue
             settled = settle(work.call, entries)
             if isinstance(settled, Lost):
-                if _spent(work.call, settled):
+                if is_spent(work.call, settled):
                     outcome.lose(place, settled)
             else:
                 early = since is not None and settled.entry.at < since
@@ -277,7 +282,7 @@ def _abandoned(journal: Journal, record: BatchRecord) -> bool:
     return job is None or job.driver is None
 
 
-def _spent(call: Call, lost: Lost) -> bool:
+def is_spent(call: Call, lost: Lost) -> bool:
     """Whether a row is lost for good, or a job ended before its last try: then it is pending."""
     if call.once:
         return True

@@ -19,7 +19,10 @@ _AFTER: Final = 0.5
 """Seconds before anything is shown: a short call needs no bar."""
 
 _LINES: Final = 10.0
-"""Seconds between two lines in a log file."""
+"""Seconds between the first two lines in a log file."""
+
+_RAREST: Final = 300.0
+"""And between two lines of a long run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,10 @@ class _Log:
         self._every = every
         self._next = time.monotonic() + every
         self._wrote = always
+        self._told = -1
 
     def _write(self, now: Progress) -> None:
-        self._wrote = True
+        self._wrote, self._told = True, now.done
         print(
             f"{self._title}: {now.done:,} of {now.total:,} rows, {_detail(now)}",
             file=sys.stderr,
@@ -114,7 +118,9 @@ class _Log:
         )
 
     def update(self, now: Progress) -> None:
-        if time.monotonic() >= self._next:
+        if time.monotonic() >= self._next and now.done != self._told:
+            # Ever rarer: a run of hours should not fill its log.
+            self._every = min(self._every * 1.3, _RAREST)
             self._next = time.monotonic() + self._every
             self._write(now)
 

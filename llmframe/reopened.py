@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from llmframe import joins
 from llmframe.calls import Call
 from llmframe.journal import Journal
-from llmframe.outcomes import Lost, settle
+from llmframe.outcomes import Lost, is_spent, settle
 from llmframe.prompts import build
 from llmframe.schemas.forms import form
 from llmframe.work import Work
@@ -44,22 +44,26 @@ def stored_failures(call: Call, journal: Journal, job: str) -> Any:
         found = journal.replies(chunk)
         for place, key in enumerate(chunk):
             settled = settle(call, found[key]) if key in found else None
-            if isinstance(settled, Lost):
+            if isinstance(settled, Lost) and is_spent(call, settled):
                 lost.append((start + place, settled))
             labels.append(texts[place] if texts else str(start + place))
     return joins.failures(joins.labels_index(labels), lost)
 
 
-def with_code(call: Call, prompt: Any = None, schema: Any = None) -> Call:
+def with_code(
+    call: Call, prompt: Any = None, schema: Any = None, system: str | None = None
+) -> Call:
     """The call with the Python code that the journal cannot hold.
 
     Args:
         call: As it was stored.
         prompt: The function it was made with.
         schema: The class it was made with.
+        system: The system text it was made with, where that was not stored.
     """
     if prompt is not None:
-        call = replace(call, bind=partial(build, prompt, **call.around))
+        around = dict(call.around) | ({} if system is None else {"system": system})
+        call = replace(call, bind=partial(build, prompt, **around))
     if schema is not None:
         call = replace(call, form=form(schema))
     return call

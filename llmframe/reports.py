@@ -30,7 +30,7 @@ class JobStatus(Sheet):
         rows: Rows of the frame.
         counts: Rows by status.
         cost: US$ of this job; None where unknown.
-        usage: Tokens of this job.
+        usage: Tokens of this job; None where another process asked.
     """
 
     id: str
@@ -38,7 +38,7 @@ class JobStatus(Sheet):
     rows: int
     counts: Mapping[str, int] = field(default_factory=dict)
     cost: float | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage | None = field(default_factory=Usage)
 
     @property
     def ok(self) -> int:
@@ -128,11 +128,12 @@ class Report(Sheet):
             if count:
                 yield name, number(count)
         usage = self.status.usage
-        yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
-        if usage.cached_tokens:
-            yield "from the provider's cache", f"{number(usage.cached_tokens)} tokens"
-        if usage.cache_write_tokens:
-            yield "into the provider's cache", f"{number(usage.cache_write_tokens)} tokens"
+        if usage is not None:
+            yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
+            if usage.cached_tokens:
+                yield "from the provider's cache", f"{number(usage.cached_tokens)} tokens"
+            if usage.cache_write_tokens:
+                yield "into the provider's cache", f"{number(usage.cache_write_tokens)} tokens"
         if self.saved:
             # Writing costs more than plain input, and pays only where it is read again.
             name = "the cache saved" if self.saved > 0 else "the cache cost"

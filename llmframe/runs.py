@@ -253,7 +253,8 @@ class Run:
 
     def _forsaken(self) -> None:
         """The engine ended its stream; what it took and never answered goes out again."""
-        lost = [flight for flight in self._feed.flights.values() if flight.taken]
+        with self._feed.cond:
+            lost = [flight for flight in self._feed.flights.values() if flight.taken]
         if lost and self._control.mode == "run":
             failure = Failure("no_result", "the engine gave no result for this row", True)
             self._absorb([Result(flight.request.key, failure=failure) for flight in lost])
@@ -285,7 +286,8 @@ class Run:
         self._journal.record(replies)
         readings = [call.read(result) for result, _, _ in landed]
         with feed.cond:
-            feed.heard = time.monotonic()
+            if landed:  # an engine that yields nothing may be waiting for a row it has lost
+                feed.heard = time.monotonic()
             feed.unsafe += len(landed)
             for (result, flight, entry), reading in zip(landed, readings, strict=True):
                 feed.in_flight -= flight.taken

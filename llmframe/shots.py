@@ -81,7 +81,7 @@ def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
     names = list(form.schema["properties"])
     if not isinstance(answer, Mapping) or (form.bare and names[0] not in answer):
         answer = {names[-1] if labels is not None else names[0]: answer}
-    value = plain(dict(answer))
+    value = plain({name: answer[name] for name in names if name in answer} | dict(answer))
     checked = form.check(value)
     if checked.failure is not None:
         raise PromptError(

@@ -26,6 +26,7 @@ from llmframe.reopened import save_rows
 from llmframe.reports import JobTable
 from llmframe.results import Usage
 from llmframe.runs import Run
+from llmframe.views import money
 from llmframe.work import Work, compiled
 
 __all__ = ["job", "jobs", "plan", "purge", "submit"]
@@ -130,8 +131,9 @@ def submit(prepared: Prepared) -> Job:
     if prepared.budget is not None and run.left:
         expected = plan_of(work, run, prepared.engine, prepared.advice)
         if expected.expected is not None and expected.expected > prepared.budget:
+            limit = money(prepared.budget).removeprefix("US$")
             raise BudgetError(
-                f"expected US${expected.expected:.2f} passes budget={prepared.budget:.2f}. "
+                f"expected {money(expected.expected)} passes budget={limit}. "
                 f"Nothing was sent; see .plan.",
                 plan=expected,
             )
@@ -236,11 +238,21 @@ def purge(job: str | None = None, older_than: timedelta | float | None = None) -
         Replies deleted.
 
     Raises:
-        ValueError: Neither is given.
+        ValueError: Neither is given, or an age is negative; nothing was deleted.
+        TypeError: An age is neither a number of days nor a timedelta.
     """
     if job is None and older_than is None:
         raise ValueError("purge() needs job= or older_than= (days); it deletes for good.")
-    if older_than is not None and not isinstance(older_than, timedelta):
-        older_than = timedelta(days=older_than)
-    seconds = None if older_than is None else older_than.total_seconds()
+    seconds = None
+    if older_than is not None:
+        if isinstance(older_than, bool) or not isinstance(older_than, timedelta | int | float):
+            raise TypeError(
+                f"older_than={older_than!r}: expected days, such as 30, or a timedelta."
+            )
+        days = older_than / timedelta(days=1) if isinstance(older_than, timedelta) else older_than
+        if not 0 <= days < float("inf"):
+            raise ValueError(
+                f"older_than={older_than!r}: expected 0 days or more. Nothing was deleted."
+            )
+        seconds = days * 86400.0
     return Journal.open().purge(job=job, older_than=seconds)

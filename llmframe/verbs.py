@@ -21,7 +21,7 @@ from llmframe import labels as labelling
 from llmframe.calls import Call, content_free
 from llmframe.engines import engine_for
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import PromptError, SchemaError
+from llmframe.errors import PromptError, SchemaError, StoreError
 from llmframe.plans import ceiling
 from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
@@ -123,6 +123,9 @@ def asked(verb: str, common: Mapping[str, Any], own: Sequence[str] = ()) -> Aske
         if value not in choices:
             listed = ", ".join(map(repr, choices))
             raise ValueError(f"{name}={value!r}: expected one of {listed}.")
+    for name in ("cache", "dedupe", "flatten", "details"):
+        if not isinstance(getattr(given, name), bool):
+            raise ValueError(f"{name}={getattr(given, name)!r}: expected True or False.")
     _number("max_tokens", given.max_tokens, 1, whole=True)
     _number("concurrency", given.concurrency, 1, whole=True)
     _number("repairs", given.repairs, 0, whole=True)
@@ -312,6 +315,13 @@ def _prepare(
         errors=given.errors,
         columns=tuple(columns),
         code=bound.code or shape.code,
+        look={
+            "dtype_backend": given.dtype_backend,
+            "details": given.details,
+            "prefix": prefix,
+            "keep_failed": keep_failed,
+            "fill": given.if_exists == "fill",
+        },
         around=bind.keywords,
         **classify,
     )
@@ -380,16 +390,16 @@ def _companion(base: Hashable, name: str) -> Hashable:
 
 def _written_by(data: Any, verb: str) -> Callable[[Any], bool]:
     """Whether a column of `data` was written by the same verb."""
-    written = joins.written(data)
+    written = frames.written(data)
 
     def own(column: Any) -> bool:
         name = written.get(column)
         if name is None:
             return False
         try:
-            return job(name).verb == verb
-        except Exception:
-            # The job was purged, or its store is another: the frame itself says it is ours.
-            return True
+            found = job(name)
+        except StoreError:
+            return True  # purged, or another store's: the frame itself says it is ours
+        return found.verb == verb and joins.looks_written(data, column, found.call)
 
     return own
