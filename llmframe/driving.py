@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import json
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -380,9 +381,18 @@ _running: set[Driven] = set()
 
 @lru_cache(maxsize=1)
 def _leave_at_exit() -> None:
-    # What is registered last runs first: jobs must stop before the engines they run on go down,
-    # and by now an engine has registered its own.
-    atexit.register(_leave)
+    # No atexit function: the engines would be down by then. The interpreter waits for this thread,
+    # while everything still runs.
+    threading.Thread(target=_when_main_ends, name="llmframe-exit").start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_at_exit.cache_clear)
+
+
+def _when_main_ends() -> None:
+    threading.main_thread().join()
+    _leave()
 
 
 def _leave() -> None:
@@ -399,6 +409,17 @@ def _leave() -> None:
             job._run.stop("abort")
     for job in running:
         job._done.wait(2.0)
+
+
+def hand_over_in_a_script(job: Driven) -> None:
+    """Where a script could end next: wait until a job's rows are at the provider.
+
+    From Python 3.12 on no thread can be started once the script has ended, so nothing could be
+    sent then; before, `_leave` does this at the end. A notebook or a prompt stays.
+    """
+    stays = hasattr(sys, "ps1") or "ipykernel" in sys.modules
+    if sys.version_info >= (3, 12) and not stays:
+        _hand_over(job)
 
 
 def _hand_over(job: Driven) -> None:

@@ -87,9 +87,9 @@ def set_state(db: sqlite3.Connection, tag: str, state: str) -> None:
     db.execute("UPDATE batch SET state = ? WHERE id = ?", (state, row[0]))
     if state == "closed":
         db.execute(
-            "UPDATE request SET state = 0, batch = NULL WHERE state = 2 AND batch = ?1"
-            " AND id IN (SELECT request FROM line WHERE batch = ?1)",
-            row,
+            "UPDATE request SET state = 0, batch = NULL WHERE state = 2 AND batch = ?"
+            " AND id IN (SELECT request FROM line WHERE batch = ?)",
+            (row[0], row[0]),
         )
         db.execute("DELETE FROM line WHERE batch = ?", row)
 
@@ -103,9 +103,9 @@ def find(db: sqlite3.Connection, job: str | None, open_only: bool) -> list[Batch
     return [
         BatchRecord(**{**dict(zip(_COLUMNS, row, strict=True)), "notes": json.loads(row[-1])})
         for row in db.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM batch WHERE (?1 IS NULL OR job = ?1)"
-            " AND (NOT ?2 OR state != 'closed') ORDER BY id",
-            (job, open_only),
+            f"SELECT {', '.join(_COLUMNS)} FROM batch WHERE (? IS NULL OR job = ?)"
+            " AND (NOT ? OR state != 'closed') ORDER BY id",
+            (job, job, open_only),
         )
     ]
 

@@ -151,9 +151,9 @@ def beat(db: sqlite3.Connection, process: Process) -> None:
     """Say that this process lives; runs that hold nothing any more are forgotten."""
     for job, number in list(process.runs.items()):
         holds = db.execute(
-            "SELECT EXISTS (SELECT 1 FROM request WHERE owner = ?1 AND state = 1)"
-            " OR EXISTS (SELECT 1 FROM job WHERE id = ?2 AND driver = ?1)",
-            (number, job),
+            "SELECT EXISTS (SELECT 1 FROM request WHERE owner = ? AND state = 1)"
+            " OR EXISTS (SELECT 1 FROM job WHERE id = ? AND driver = ?)",
+            (number, job, number),
         ).fetchone()[0]
         if holds:
             ensure(db, process, job)

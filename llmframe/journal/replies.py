@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 # the number of the call that claimed it.
 _CLAIM: Final = """
 INSERT INTO request (key, head, tail, state, owner, batch)
-VALUES (?1, {head}, ?2, 1, {owner}, {call})
+VALUES (?, {head}, ?, 1, {owner}, {call})
 ON CONFLICT (key) DO UPDATE SET
     state = 1, owner = excluded.owner, head = excluded.head, tail = coalesce(excluded.tail, tail),
     batch = excluded.batch
@@ -56,7 +56,7 @@ def claim(
 ) -> list[bool]:
     """As `Journal.claim`."""
     owner = ensure(db, process, job)
-    limit = "" if again else _SEEN + ("0" if seen is None else "?3")
+    limit = "" if again else _SEEN + ("0" if seen is None else "?")
     call = secrets.randbits(30)
     statement = _CLAIM.format(head=int(head), owner=owner, call=call, limit=limit)
     rows: Sequence[Row] = requests if keep else [(key, None) for key, _ in requests]
