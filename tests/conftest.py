@@ -6,6 +6,7 @@ and is skipped, with the reason, where the model or its engine is not installed.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 
 from llmframe import options
+from llmframe.errors import StoreError
+from llmframe.journal import store
 
 # Read before the environment is cleared: the suite runs the model that the user downloaded.
 _USER_HOME = options.home()
@@ -77,7 +80,9 @@ def no_network() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """A fresh home for the journal (folder mode 0700), no keys, no options, no progress."""
     for name in list(os.environ):
         if name.startswith(_FOREIGN) or name.upper() in _PROXIES:
@@ -87,7 +92,13 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     monkeypatch.setenv("LLMFRAME_PROGRESS", "0")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(options, "_set", options.Options())
-    return folder
+    yield folder
+    # One home a test, and a journal is open as long as its process: a thread and five descriptors
+    # for each of the thousands of tests otherwise.
+    journal = store._opened.get(folder)
+    if journal is not None:
+        with contextlib.suppress(StoreError):  # the test spoilt its file
+            journal.close()
 
 
 @pytest.fixture(scope="session")
