@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,57 +16,20 @@ from tests.servers.feeding import requests as simple
 
 MODEL = "claude-3-5-haiku-20241022"
 
+pytest_plugins = ["tests.servers.peers"]
 pytestmark = pytest.mark.slow
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture(params=["mock_ai_api", "llmock"])
+def peer(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A server's name and the address of its Anthropic side."""
+    name: str = request.param
+    url: str = request.getfixturevalue(name)()
+    return name, url + ("/anthropic" if name == "llmock" else "")
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., str]]:
-    """``start(program, *options)``; ``{}`` in an option is the port. The server's address."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *options: str) -> str:
-        program = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-        if program is None:
-            pytest.skip(f"{name} is not installed")
-        port = free_port()
-        command = [program, *(option.format(port) for option in options)]
-        quiet = subprocess.DEVNULL
-        running.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
-        url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with urllib.request.urlopen(url, timeout=5):
-                    return url
-            except urllib.error.HTTPError:
-                return url
-            except OSError:
-                assert time.monotonic() < deadline, f"{name} did not start"
-                time.sleep(0.1)
-
-    yield start
-    for process in running:
-        process.terminate()
-        process.wait(10)
-
-
-def mock_ai_api(start: Callable[..., str]) -> str:
-    return start("mock-ai-api", "--openai-port", str(free_port()), "--anthropic-port", "{}")
-
-
-def llmock(start: Callable[..., str]) -> str:
-    return start("llmock", "serve", "--port", "{}", "--log-level", "error") + "/anthropic"
-
-
-@pytest.mark.parametrize("peer", [mock_ai_api, llmock])
-def test_live(start: Callable[..., str], peer: Callable[..., str]) -> None:
-    engine = Anthropic(MODEL, base_url=peer(start), api_key="sk-ant-fake")
+def test_live(peer: tuple[str, str]) -> None:
+    engine = Anthropic(MODEL, base_url=peer[1], api_key="sk-ant-fake")
     results = drive(engine, simple(f"row {n}" for n in range(50)))
     assert len(results) == 50
     for result in results.values():
@@ -86,9 +41,9 @@ def test_live(start: Callable[..., str], peer: Callable[..., str]) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("peer", [mock_ai_api, llmock])
-def test_batches(start: Callable[..., str], peer: Callable[..., str]) -> None:
-    engine = Anthropic(MODEL, base_url=peer(start), api_key="sk-ant-fake", batch=True)
+def test_batches(peer: tuple[str, str]) -> None:
+    name, url = peer
+    engine = Anthropic(MODEL, base_url=url, api_key="sk-ant-fake", batch=True)
     asked = requests([f"row {n}" for n in range(20)])
     lines = [Line(custom_id(r.position, r.key, 1), (r,)) for r in asked]
     notes: dict[str, str] = {}
@@ -96,7 +51,7 @@ def test_batches(start: Callable[..., str], peer: Callable[..., str]) -> None:
     assert batch.count == 20
     assert [found.id for found in engine.find("tag", notes, 20)] == [batch.id]
     assert engine.find("tag", notes, 19) == []
-    if peer is llmock:  # the other says that it runs until somebody reads its results
+    if name == "llmock":  # the other says that it runs until somebody reads its results
         deadline = time.monotonic() + 30
         while engine.poll(batch).state == "running":
             assert time.monotonic() < deadline
@@ -107,7 +62,7 @@ def test_batches(start: Callable[..., str], peer: Callable[..., str]) -> None:
     assert all(result.failure is None and result.text for result in results.values())
     assert engine.poll(batch).state == "done"
     engine.cancel(batch)
-    if peer is llmock:
+    if name == "llmock":
         with pytest.raises(EngineError):  # it has no way to delete one
             engine.delete(batch)
     else:

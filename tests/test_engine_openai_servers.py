@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import textwrap
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +16,8 @@ import pytest
 from llmframe.engines.openai import OpenAI
 from llmframe.requests import Request, Sampling
 from tests.servers.feeding import ask, drive, requests
+
+pytest_plugins = ["tests.servers.peers"]
 
 SCHEMA = {
     "type": "object",
@@ -38,41 +35,8 @@ def rows(count: int, **fields: object) -> list[Request]:
     return requests([f"Ticket {n}: I was charged twice." for n in range(count)], **fields)
 
 
-@pytest.fixture
-def llmock() -> Iterator[Callable[..., str]]:
-    """Starts llmock with the options given; its base_url."""
-    program = shutil.which("llmock", path=str(Path(sys.executable).parent))
-    if program is None:
-        pytest.skip("llmock is not installed")
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(*options: str) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [program, "serve", "--port", str(port), "--log-level", "error", *options]
-        running.append(
-            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        )
-        url = f"http://127.0.0.1:{port}/v1"
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with urllib.request.urlopen(f"{url}/models", timeout=5):
-                    return url
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    yield start
-    for process in running:
-        process.terminate()
-        process.wait(10)
-
-
 def test_llmock_answers_under_a_schema(llmock: Callable[..., str]) -> None:
-    results = drive(OpenAI("gpt-4o", base_url=llmock()), rows(100, schema=SCHEMA))
+    results = drive(OpenAI("gpt-4o", base_url=llmock() + "/v1"), rows(100, schema=SCHEMA))
     assert len(results) == 100
     for result in results.values():
         assert result.failure is None
@@ -83,14 +47,14 @@ def test_llmock_answers_under_a_schema(llmock: Callable[..., str]) -> None:
 @pytest.mark.slow
 def test_llmock_with_faults(llmock: Callable[..., str]) -> None:
     faults = [f"--error-rate={status}" for status in ("429=0.05", "503=0.1", "500=0.05")]
-    engine = OpenAI("gpt-4o", base_url=llmock(*faults))
+    engine = OpenAI("gpt-4o", base_url=llmock(*faults) + "/v1")
     results = drive(engine, rows(80), limit=8, tries=10)
     assert len(results) == 80
     assert all(result.failure is None for result in results.values())
 
 
 def test_llmock_with_a_small_context(llmock: Callable[..., str]) -> None:
-    engine = OpenAI("gpt-4o", base_url=llmock("--context-window=50"))
+    engine = OpenAI("gpt-4o", base_url=llmock("--context-window=50") + "/v1")
     failure = ask(engine, "word " * 400).failure
     assert failure is not None
     assert failure.kind == "prompt_too_long"

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,73 +14,11 @@ from llmframe.errors import EngineError
 from llmframe.requests import custom_id
 from llmframe.testing import requests
 
-ROOT = Path(__file__).resolve().parents[1]
-# Read before the environment is cleared.
-_AIMOCK = os.environ.get("LLMFRAME_TEST_AIMOCK")
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., str]]:
-    """Starts a program with a free port put in for ``PORT``; its base_url."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(*command: str) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        started = subprocess.Popen(
-            [port if word == "PORT" else word for word in command],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        running.append(started)
-        url = f"http://127.0.0.1:{port}/v1"
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with urllib.request.urlopen(f"{url}/models", timeout=5):
-                    return url
-            except urllib.error.HTTPError:
-                return url
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    yield start
-    for process in running:
-        process.terminate()
-        process.wait(10)
-
-
-@pytest.fixture
-def llmock(serve: Callable[..., str]) -> str:
-    program = shutil.which("llmock", path=str(Path(sys.executable).parent))
-    if program is None:
-        pytest.skip("llmock is not installed")
-    return serve(program, "serve", "--port", "PORT", "--log-level", "error")
-
-
-@pytest.fixture
-def aimock(serve: Callable[..., str], tmp_path: Path) -> str:
-    # Its npm package brings a program called llmock too, which is not the one above.
-    places = [_AIMOCK, ROOT / "node_modules/@copilotkit/aimock"]
-    folder = next((Path(place) for place in places if place and Path(place).exists()), None)
-    node = shutil.which("node")
-    if folder is None or node is None:
-        pytest.skip(
-            "@copilotkit/aimock is not installed: npm i @copilotkit/aimock in the checkout, or set "
-            "LLMFRAME_TEST_AIMOCK to its folder; it needs node"
-        )
-    program = folder / json.loads((folder / "package.json").read_text())["bin"]["llmock"]
-    fixtures = tmp_path / "fixtures.json"
-    answer = {"fixtures": [{"match": {}, "response": {"content": "canned"}}]}
-    fixtures.write_text(json.dumps(answer))
-    return serve(node, str(program), "-p", "PORT", "-f", str(fixtures), "--log-level", "silent")
+pytest_plugins = ["tests.servers.peers"]
 
 
 def sent(url: str, count: int, **options: Any) -> tuple[Any, Batch, dict[str, str]]:
-    engine: Any = OpenAI("gpt-4o", base_url=url, api_key="sk-fake", batch=True, **options)
+    engine: Any = OpenAI("gpt-4o", base_url=f"{url}/v1", api_key="sk-fake", batch=True, **options)
     notes: dict[str, str] = {}
     asked = requests([f"row {i} \u2028 ü" for i in range(count)])
     lines = [Line(custom_id(r.position, r.key, 1), (r,)) for r in asked]
@@ -104,8 +33,8 @@ def ended(engine: Any, batch: Batch, seconds: float = 20) -> Any:
     return status
 
 
-def test_llmock_from_upload_to_results(llmock: str) -> None:
-    engine, batch, notes = sent(llmock, 10)
+def test_llmock_from_upload_to_results(llmock: Callable[..., str]) -> None:
+    engine, batch, notes = sent(llmock(), 10)
     assert engine.find("tag-1", notes, 10)[0].id == batch.id
     status = ended(engine, batch)
     assert (status.state, status.done, status.total) == ("done", 10, 10)
@@ -116,8 +45,8 @@ def test_llmock_from_upload_to_results(llmock: str) -> None:
     assert all(result.failure is None and result.text for _, _, result in results)
 
 
-def test_llmock_cancels(llmock: str) -> None:
-    engine, batch, _ = sent(llmock, 3)
+def test_llmock_cancels(llmock: Callable[..., str]) -> None:
+    engine, batch, _ = sent(llmock(), 3)
     engine.cancel(batch)
     status = ended(engine, batch)
     assert (status.state, status.missing) == ("done", "canceled")
