@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import fields
 from functools import wraps
@@ -15,20 +16,28 @@ import pandas as pd
 from llmframe import frames, joins
 from llmframe.errors import StoreError, warn_user
 from llmframe.jsonl import from_jsonl, to_jsonl
+from llmframe.keywords import Asked
 from llmframe.outcomes import Outcome
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
 from llmframe.reports import Trace
 from llmframe.submits import job, plan, submit
 from llmframe.verbs import (
-    Asked,
     prepare_classify,
     prepare_extract,
     prepare_filter,
     prepare_map,
 )
 
-__all__ = ["ITSELF", "FrameAccessor", "SeriesAccessor", "register", "result", "spelled_out"]
+__all__ = [
+    "ITSELF",
+    "FrameAccessor",
+    "SeriesAccessor",
+    "document",
+    "register",
+    "result",
+    "spelled_out",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +132,6 @@ def _plan(prepare: Callable[..., Prepared], *itself: str) -> Callable[..., Plan]
 
 def _named(verb: Any, prepare: Callable[..., Any], drop: int) -> Any:
     verb.__name__ = verb.__qualname__ = prepare.__name__.removeprefix("prepare_")
-    verb.__doc__ = prepare.__doc__
     verb.__signature__ = spelled_out(prepare, drop, self=True)
     return verb
 
@@ -324,6 +332,40 @@ class SeriesAccessor(_Looks):
     def submit(self) -> SeriesSubmits:
         """Start a verb in the background; gives a `Job`."""
         return SeriesSubmits(self._data)
+
+
+def document(verb: str, doc: str | None) -> None:
+    """Give each form of `verb` the description of the function of that name.
+
+    Args:
+        verb: Such as ``"map"``.
+        doc: Its docstring. The accessor stands on the argument ``data``, and on a Series that is
+            the ``source`` too.
+    """
+    if doc is None:  # python -OO
+        return
+    pilot = "    pilot: Rows to buy now, live, for an estimate with an interval; they are kept.\n"
+    planned = doc.replace("\n\nReturns:", f"\n{pilot}\nReturns:").partition("Returns:")
+    for name, text, holders in (
+        (verb, doc, (FrameAccessor, SeriesAccessor)),
+        (f"a{verb}", f"With `await`, in any event loop. {doc}", (FrameAccessor, SeriesAccessor)),
+        (
+            verb,
+            f"Say what it would send and cost. {planned[0].rstrip()}",
+            (FramePlans, SeriesPlans),
+        ),
+        (verb, f"Start it in the background; gives a `Job`. {doc}", (FrameSubmits, SeriesSubmits)),
+    ):
+        for holder in holders:
+            function = vars(holder)[name]
+            known = {"self", *inspect.signature(function).parameters}
+            function.__doc__ = _without({"data", "source"} - known, text)
+
+
+def _without(names: set[str], doc: str) -> str:
+    """A docstring without the description of these arguments."""
+    lines = rf"^    (?:{'|'.join(names)}): .*\n(?:        .*\n)*"
+    return re.sub(lines, "", doc, flags=re.MULTILINE) if names else doc
 
 
 class _Fresh:

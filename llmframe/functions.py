@@ -6,9 +6,9 @@ from typing import Any, Unpack, cast, overload
 
 import pandas as pd
 
-from llmframe.accessor import ITSELF, Columns, result, spelled_out
+from llmframe.accessor import ITSELF, Columns, document, result, spelled_out
+from llmframe.keywords import Common, described
 from llmframe.verbs import (
-    Common,
     prepare_classify,
     prepare_extract,
     prepare_filter,
@@ -33,7 +33,7 @@ def map(data: Any, prompt: Any, schema: Any = None, **common: Any) -> Any:
             dict of the row and returns text or messages.
         schema: What to answer with: a pydantic model, ``{"name": type}``, a bare type, a JSON
             Schema …; None: text.
-        **common: Keywords of every verb, see `Common`.
+        **common: Keywords of every verb.
 
     Returns:
         The frame with a column ``response``, or one typed column a field of `schema`.
@@ -63,8 +63,12 @@ def classify(data: Any, source: Any = None, labels: Any = None, **keywords: Any)
         data: DataFrame, or a Series (then `source` is left out).
         source: A column name, a template, or a list of column names.
         labels: A list, a dict label → description, an Enum or a Literal.
-        **keywords: ``multi`` (any number of labels), ``explain`` (adds ``label_reason``),
-            ``confidence`` (adds ``label_confidence``), ``calibration``, and those of every verb.
+        multi: Any number of labels a row, as a list.
+        explain: Reason before the label, in a column ``label_reason``.
+        confidence: Add ``label_confidence``, the label's probability, where the engine scores.
+        calibration: How scores become probabilities: ``"contextual"`` (against content-free
+            texts), ``"batch"`` (against the batch's mean; for balanced labels), ``"none"``.
+        **keywords: Keywords of every verb.
 
     Returns:
         The frame with a Categorical column ``label``.
@@ -94,7 +98,7 @@ def extract(data: Any, source: Any = None, schema: Any = None, **common: Any) ->
         data: DataFrame, or a Series (then `source` is left out).
         source: A column name, a template, or a list of column names.
         schema: As in `map`; required.
-        **common: Keywords of every verb, see `Common`.
+        **common: Keywords of every verb.
 
     Returns:
         The frame with one typed column a field.
@@ -126,7 +130,7 @@ def filter(data: Any, condition: Any, *, keep_failed: bool = False, **common: An
         data: DataFrame or Series.
         condition: A template, such as ``"This is a complaint: {ticket}"``.
         keep_failed: Keep the rows without an answer too; else a warning counts them.
-        **common: Keywords of every verb, see `Common`.
+        **common: Keywords of every verb.
 
     Returns:
         The rows as they were; no column is added.
@@ -141,7 +145,8 @@ def filter(data: Any, condition: Any, *, keep_failed: bool = False, **common: An
     return result(prepare_filter(data, condition, keep_failed=keep_failed, **common))
 
 
-# What a checker sees in the overloads, for `help` and completion.
+# What a checker sees in the overloads, for `help` and completion; and the same words wherever the
+# verb is: on frames and Series, as plan, as job, awaited.
 for _verb, _prepare in (
     (map, prepare_map),
     (classify, prepare_classify),
@@ -149,3 +154,5 @@ for _verb, _prepare in (
     (filter, prepare_filter),
 ):
     cast(Any, _verb).__signature__ = spelled_out(_prepare, 0, self=False)
+    _verb.__doc__ = described(_verb.__doc__)
+    document(_verb.__name__, _verb.__doc__)

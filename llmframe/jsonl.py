@@ -24,12 +24,13 @@ from llmframe.costs import price
 from llmframe.engines.openai_bodies import Bodies, features_of
 from llmframe.errors import RowsFailed, SchemaError, StoreError, warn_user
 from llmframe.journal import Entry, JobRecord, Journal, new_job_id
+from llmframe.keywords import Common
 from llmframe.launches import journal_of
 from llmframe.outcomes import Lost, Outcome, entry_of, outcome_of
 from llmframe.reopened import save_rows, with_code
 from llmframe.requests import custom_id
 from llmframe.results import Failure, Result
-from llmframe.verbs import Common, prepare_map
+from llmframe.verbs import prepare_map
 from llmframe.work import PENDING, Work, compiled
 
 __all__ = ["from_jsonl", "to_jsonl"]

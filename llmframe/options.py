@@ -98,7 +98,7 @@ class set_options:  # noqa: N801 - reads as a function: a call, or a context man
     """Set options for this process; as a context manager, until its end.
 
     Args:
-        **options: Fields of `Options`.
+        **options: Fields of `llmframe.options.Options`.
 
     Raises:
         TypeError: An option has no such name.

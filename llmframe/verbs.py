@@ -6,22 +6,17 @@ frames, Series and namespaces.
 
 from __future__ import annotations
 
-import difflib
-import json
-import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, Final, Literal, TypedDict, Unpack
-
-import numpy as np
+from typing import Any, Literal, Unpack
 
 from llmframe import frames, joins
 from llmframe import labels as labelling
 from llmframe.calls import Call, content_free
 from llmframe.engines import engine_for
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import PromptError, SchemaError, StoreError
+from llmframe.errors import SchemaError, StoreError
+from llmframe.keywords import Asked, Common, asked
 from llmframe.plans import ceiling
 from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
@@ -31,137 +26,11 @@ from llmframe.shots import shots
 from llmframe.submits import job
 
 __all__ = [
-    "Asked",
-    "Common",
     "prepare_classify",
     "prepare_extract",
     "prepare_filter",
     "prepare_map",
 ]
-
-
-class Common(TypedDict, total=False):
-    """Keywords that every verb takes."""
-
-    model: Any
-    batch: bool | None
-    system: str | None
-    examples: Any
-    into: Any
-    if_exists: Literal["raise", "replace", "fill"]
-    temperature: float | None
-    max_tokens: int | None
-    seed: int | None
-    extra: Mapping[str, Any] | None
-    errors: Literal["warn", "raise", "coerce"]
-    missing: Literal["skip", "blank", "raise"]
-    retry: Literal["transient", "all"]
-    repairs: int
-    budget: float | None
-    cache: bool
-    dedupe: bool
-    flatten: bool
-    dtype_backend: Literal["numpy_nullable", "pyarrow"] | None
-    details: bool
-    progress: bool | None
-    concurrency: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The common keywords with their defaults, checked."""
-
-    model: Any = None
-    batch: bool | None = None
-    system: str | None = None
-    examples: Any = None
-    into: Any = None
-    if_exists: str = "raise"
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    extra: Mapping[str, Any] | None = None
-    errors: str = "warn"
-    missing: str = "skip"
-    retry: str = "transient"
-    repairs: int = 1
-    budget: float | None = None
-    cache: bool = True
-    dedupe: bool = True
-    flatten: bool = False
-    dtype_backend: str | None = None
-    details: bool = False
-    progress: bool | None = None
-    concurrency: int | None = None
-
-
-_ONE_OF: Final[dict[str, tuple[Any, ...]]] = {
-    "if_exists": ("raise", "replace", "fill"),
-    "errors": ("warn", "raise", "coerce"),
-    "missing": ("skip", "blank", "raise"),
-    "retry": ("transient", "all"),
-    "dtype_backend": (None, "numpy_nullable", "pyarrow"),
-}
-_NAMES: Final = [field.name for field in fields(Asked)]
-
-
-def asked(verb: str, common: Mapping[str, Any], own: Sequence[str] = ()) -> Asked:
-    """The common keywords, checked.
-
-    Raises:
-        TypeError: No such keyword; names the near miss.
-        ValueError: A value that the keyword does not take.
-    """
-    for name in common:
-        if name not in _NAMES:
-            near = difflib.get_close_matches(name, [*_NAMES, *own], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
-    given = Asked(**common)
-    for name, choices in _ONE_OF.items():
-        value = getattr(given, name)
-        if value not in choices:
-            listed = ", ".join(map(repr, choices))
-            raise ValueError(f"{name}={value!r}: expected one of {listed}.")
-    for name in ("cache", "dedupe", "flatten", "details"):
-        if not isinstance(getattr(given, name), bool):
-            raise ValueError(f"{name}={getattr(given, name)!r}: expected True or False.")
-    _number("max_tokens", given.max_tokens, 1, whole=True)
-    _number("concurrency", given.concurrency, 1, whole=True)
-    _number("repairs", given.repairs, 0, whole=True)
-    _number("budget", given.budget, 0)
-    _number("temperature", given.temperature, 0)
-    if given.seed is not None and not _whole(given.seed):
-        raise ValueError(f"seed={given.seed!r}: expected an integer.")
-    if given.system is not None and not isinstance(given.system, str):
-        raise PromptError(f"system={given.system!r}: expected text.")
-    if given.extra is not None:
-        try:
-            json.dumps(dict(given.extra), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"extra={given.extra!r} is no plain JSON: {error}.") from None
-    return given
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _number(name: str, value: Any, least: float, *, whole: bool = False) -> None:
-    if value is None:
-        return
-    right = (
-        _whole(value)
-        if whole
-        else (
-            isinstance(value, int | float | np.number)
-            and not isinstance(value, bool)
-            and math.isfinite(value)
-        )
-    )
-    if not right or value < least:
-        kind = "an integer" if whole else "a number"
-        raise ValueError(f"{name}={value!r}: expected {kind} of at least {least:g}.")
 
 
 def _sampling(given: Asked) -> Sampling:

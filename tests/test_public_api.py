@@ -1068,3 +1068,17 @@ def test_importing_costs_no_sdk() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter"])
+@pytest.mark.parametrize("data", [pd.DataFrame, pd.Series])
+def test_help_says_what_each_keyword_means(data: Any, verb: str) -> None:
+    holder = data.llm
+    ways = [getattr(holder, verb), getattr(holder, "a" + verb)]
+    ways += [
+        getattr(way.fget(data(dtype=object).llm), verb) for way in (holder.plan, holder.submit)
+    ]
+    for way in [getattr(lf, verb), *ways]:
+        arguments = (inspect.getdoc(way) or "").partition("Args:\n")[2].partition("\n\n")[0]
+        described = re.findall(r"^ {4}(\w+): ", arguments, flags=re.MULTILINE)
+        assert sorted(described) == sorted(set(inspect.signature(way).parameters) - {"self"})
