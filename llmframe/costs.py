@@ -46,6 +46,7 @@ class Price:
         output: Rate of output tokens, reasoning included.
         cached: Rate of input tokens read from the provider's cache; None: as any other.
         cache_write: Rate of input tokens written to the cache; None: as any other.
+        cache_write_1h: Rate of those written for an hour; None: `cache_write`.
         request: US$ for each request, whatever its tokens.
         note: What to know about it, such as where it comes from; may be empty.
 
@@ -58,6 +59,7 @@ class Price:
     output: Rate
     cached: Rate | None = None
     cache_write: Rate | None = None
+    cache_write_1h: Rate | None = None
     request: float = 0.0
     note: str = ""
 
@@ -71,9 +73,12 @@ class Price:
         size = usage.input_tokens
         plain = size
         total = usage.output_tokens * self.output.at(size)
+        written = usage.cache_write_tokens
+        for_hours = min(usage.cache_write_1h_tokens, written)
         for rate, tokens in (
             (self.cached, usage.cached_tokens),
-            (self.cache_write, usage.cache_write_tokens),
+            (self.cache_write_1h or self.cache_write, for_hours),
+            (self.cache_write, written - for_hours),
         ):
             if rate is not None and tokens:
                 # Some servers report more cached tokens than input; never a negative charge.
@@ -196,6 +201,7 @@ def _from_data(found: PriceCalculation, batch: bool) -> Price | None:
         output=out or Rate(0.0),
         cached=_rate(rates.cache_read_mtok),
         cache_write=_rate(rates.cache_write_mtok),
+        cache_write_1h=_rate(rates.cache_write_1h_mtok),
         request=0.0 if per_thousand is None else per_thousand.base / 1000,
         note=note,
     )

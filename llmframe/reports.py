@@ -133,7 +133,10 @@ class Report(Sheet):
             if usage.cached_tokens:
                 yield "from the provider's cache", f"{number(usage.cached_tokens)} tokens"
             if usage.cache_write_tokens:
-                yield "into the provider's cache", f"{number(usage.cache_write_tokens)} tokens"
+                written = f"{number(usage.cache_write_tokens)} tokens"
+                if usage.cache_write_1h_tokens:
+                    written += f", {number(usage.cache_write_1h_tokens)} of them for an hour"
+                yield "into the provider's cache", written
         if self.saved:
             # Writing costs more than plain input, and pays only where it is read again.
             name = "the cache saved" if self.saved > 0 else "the cache cost"

@@ -50,13 +50,18 @@ KINDS: Final[dict[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request. `cached_tokens` and `cache_write_tokens` are part of the input."""
+    """Tokens of one request.
+
+    `cached_tokens` and `cache_write_tokens` are part of the input, and `cache_write_1h_tokens`
+    (written for an hour, at a higher price than for minutes) part of `cache_write_tokens`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_1h_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -65,6 +70,7 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.cache_write_1h_tokens + other.cache_write_1h_tokens,
         )
 
 

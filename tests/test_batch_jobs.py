@@ -317,7 +317,7 @@ def _until(true: Any, seconds: float = 10.0) -> None:
 
 def priced(text: str) -> Result:
     """A reply of 100 tokens in and 10 out, 50 of the input from the cache."""
-    return Result(b"", text=loud(text), finish="stop", usage=Usage(100, 10, 50, 10))
+    return Result(b"", text=loud(text), finish="stop", usage=Usage(100, 10, 50, 10, 0, 5))
 
 
 def test_u036_the_plan_sends_nothing_and_shows_both_prices() -> None:
@@ -395,13 +395,18 @@ def test_the_report_compares_and_shows_the_cache() -> None:
     assert report.estimate > 0
     assert "expected US$" in repr(report)
     assert report.status.usage.cached_tokens > 0
-    assert "into the provider's cache" in repr(report)
+    written = report.status.usage.cache_write_tokens
+    assert f"{written} tokens, {written // 2} of them for an hour" in repr(report)
 
 
 def test_what_the_cache_saved() -> None:
     from llmframe.costs import Price, Rate, cache_savings
 
-    price = Price(Rate(1.0), Rate(10.0), cached=Rate(0.1), cache_write=Rate(1.25))
+    price = Price(
+        Rate(1.0), Rate(10.0), cached=Rate(0.1), cache_write=Rate(1.25), cache_write_1h=Rate(2.0)
+    )
+    hour = Usage(100, 10, 50, 10, cache_write_1h_tokens=10)
+    assert cache_savings(price, hour) == pytest.approx((50 * 0.9 - 10.0) / 1e6)
     assert cache_savings(price, Usage(100, 10, 50, 10)) == pytest.approx((50 * 0.9 - 2.5) / 1e6)
     assert cache_savings(price, Usage(100, 10)) == 0.0
     assert cache_savings(None, Usage(100, 10, 50)) == 0.0

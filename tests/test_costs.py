@@ -28,13 +28,15 @@ MODELS = [
 @pytest.mark.parametrize(("provider", "model"), MODELS)
 @pytest.mark.parametrize("tokens", [1_000, 200_000, 200_001, 900_000])
 def test_a_cost_agrees_with_the_data_and_its_own_arithmetic(provider, model, tokens, batch):
-    usage = Usage(tokens, 500, cached_tokens=tokens // 4, cache_write_tokens=tokens // 8)
+    usage = Usage(tokens, 500, tokens // 4, tokens // 8, cache_write_1h_tokens=tokens // 16)
     ours = price(provider, model, batch=batch)
     counts = {"input_tokens": tokens, "output_tokens": 500}
     if ours.cached is not None:
         counts["cache_read_tokens"] = usage.cached_tokens
     if ours.cache_write is not None:
         counts["cache_write_tokens"] = usage.cache_write_tokens
+    if ours.cache_write_1h is not None:
+        counts["cache_write_1h_tokens"] = usage.cache_write_1h_tokens
     theirs = genai_prices.calc_price(
         genai_prices.Usage(**counts),
         model,
@@ -107,10 +109,25 @@ def test_the_text_shows_rates_tiers_and_cache():
     )
 
 
-@given(st.builds(Usage, *[st.integers(0, 10**7)] * 5))
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_is_written_to_the_cache_for_an_hour_costs_twice_the_input(batch):
+    rates = price("anthropic", "claude-haiku-4-5", batch=batch)
+    million, minutes, hour = (
+        rates.cost(Usage(1_000_000, cache_write_tokens=written, cache_write_1h_tokens=hourly))
+        for written, hourly in ((0, 0), (1_000_000, 0), (1_000_000, 1_000_000))
+    )
+    assert (minutes, hour) == (pytest.approx(1.25 * million), pytest.approx(2 * million))
+
+
+def test_without_a_price_of_its_own_an_hour_costs_what_minutes_do():
+    rates = Price(Rate(1.0), Rate(5.0), cache_write=Rate(1.25))
+    assert rates.cost(Usage(100, 0, 0, 100, 0, 60)) == rates.cost(Usage(100, 0, 0, 100))
+
+
+@given(st.builds(Usage, *[st.integers(0, 10**7)] * 6))
 def test_no_usage_costs_less_than_nothing(usage):
-    odd = Price(Rate(3), Rate(15), cached=Rate(0.3), cache_write=Rate(3.75))
-    assert 0 <= odd.cost(usage) <= (usage.input_tokens * 3.75 + usage.output_tokens * 15) / 1e6
+    odd = Price(Rate(3), Rate(15), Rate(0.3), cache_write=Rate(3.75), cache_write_1h=Rate(6))
+    assert 0 <= odd.cost(usage) <= (usage.input_tokens * 6 + usage.output_tokens * 15) / 1e6
 
 
 def test_u024_tokens_of_failed_rows_are_in_the_books():

@@ -59,7 +59,7 @@ def test_a_reply_comes_back_as_it_was(journal: Journal) -> None:
         vector=(0.25, -1.0, 3.141592653589793),
         model="m-2025",
         request_id="req_1",
-        usage=Usage(5, 4, 3, 2, 1),
+        usage=Usage(7, 6, 5, 4, 3, 2),
         cost=0.0,
         latency=0.5,
         maybe_paid=True,

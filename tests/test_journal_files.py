@@ -15,6 +15,7 @@ import pytest
 
 from llmframe.errors import StoreError
 from llmframe.journal import Entry, Journal, files, schema
+from llmframe.results import Usage
 
 KEY = bytes(16)
 REPLY = Entry(KEY, 1, "live", 1.0, "ok", text="kept")
@@ -67,7 +68,7 @@ def test_the_file_is_set_up_as_promised(place: Path) -> None:
     assert pragma(path, "page_size") == 8192
     assert pragma(path, "journal_mode") == "wal"
     assert pragma(path, "application_id") == schema.APPLICATION_ID
-    assert pragma(path, "user_version") == 1
+    assert pragma(path, "user_version") == schema.VERSION
     assert Journal.open(place)._writer._db.execute("PRAGMA synchronous").fetchone() == (2,)  # type: ignore[attr-defined]
 
 
@@ -180,7 +181,7 @@ def test_a_newer_journal_is_not_touched(place: Path) -> None:
     db.execute("PRAGMA user_version = 7")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"format 7.*reads up to 1.*pip install -U"):
+    with pytest.raises(StoreError, match=r"format 7.*reads up to 2.*pip install -U"):
         Journal.open(place)
     assert path.read_bytes() == before
     path.unlink()
@@ -273,15 +274,15 @@ def test_the_innermost_mount_counts(
 
 @pytest.fixture
 def old(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A journal of format 1 with a reply in it, before a llmframe that has format 3."""
+    """A journal of format 2 with a reply in it, before a llmframe that has format 4."""
     journal = Journal.open(place)
     journal.record([REPLY])
     journal.close()
     steps = {
-        1: ("ALTER TABLE reply ADD COLUMN extra TEXT", "UPDATE reply SET extra = 'from 1'"),
-        2: ("UPDATE reply SET extra = extra || ', from 2'",),
+        2: ("ALTER TABLE reply ADD COLUMN extra TEXT", "UPDATE reply SET extra = 'from 2'"),
+        3: ("UPDATE reply SET extra = extra || ', from 3'",),
     }
-    monkeypatch.setattr(schema, "VERSION", 3)
+    monkeypatch.setattr(schema, "VERSION", 4)
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     return place
 
@@ -290,26 +291,41 @@ def test_an_older_journal_is_copied_and_brought_up(old: Path) -> None:
     journal = Journal.open(old)
     assert journal.replies([KEY]) == {KEY: [REPLY]}
     assert journal.path is not None
-    assert pragma(journal.path, "user_version") == 3
+    assert pragma(journal.path, "user_version") == 4
     assert pragma(journal.path, "journal_mode") == "wal"
     db = sqlite3.connect(journal.path)
-    assert db.execute("SELECT extra FROM reply").fetchall() == [("from 1, from 2",)]
+    assert db.execute("SELECT extra FROM reply").fetchall() == [("from 2, from 3",)]
     db.close()
-    copy = old / "journal.sqlite.v1"
+    copy = old / "journal.sqlite.v2"
     assert mode(copy) == 0o600
-    assert pragma(copy, "user_version") == 1
+    assert pragma(copy, "user_version") == 2
     db = sqlite3.connect(copy)
     assert db.execute("SELECT text FROM reply").fetchall() == [("kept",)]
     db.close()
 
 
+def test_a_journal_of_format_1_opens(place: Path) -> None:
+    paid = REPLY._replace(usage=Usage(9, 5, 2, 4))
+    journal = Journal.open(place)
+    journal.record([paid])
+    journal.close()
+    db = sqlite3.connect(place / "journal.sqlite")
+    db.executescript("ALTER TABLE reply DROP COLUMN cache_write_1h_tokens; PRAGMA user_version = 1")
+    db.close()
+    journal = Journal.open(place)
+    hour = REPLY._replace(usage=Usage(9, 5, 2, 4, cache_write_1h_tokens=3))
+    journal.record([hour])
+    journal.flush()
+    assert journal.replies([KEY]) == {KEY: [paid, hour]}
+
+
 def test_a_migration_that_fails_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = schema.MIGRATIONS
-    monkeypatch.setattr(schema, "MIGRATIONS", {**good, 2: ("UPDATE nowhere SET x = 1",)})
+    monkeypatch.setattr(schema, "MIGRATIONS", {**good, 3: ("UPDATE nowhere SET x = 1",)})
     with pytest.raises(StoreError, match="nowhere"):
         Journal.open(old)
     path = old / "journal.sqlite"
-    assert pragma(path, "user_version") == 1
+    assert pragma(path, "user_version") == 2
     db = sqlite3.connect(path)
     assert "extra" not in [row[1] for row in db.execute("PRAGMA table_info(reply)")]
     db.close()
@@ -325,6 +341,6 @@ def test_no_migration_under_the_feet_of_another_process(
     other.execute("SELECT * FROM reply").fetchall()
     with pytest.raises(StoreError, match="another process is using it"):
         Journal.open(old)
-    assert other.execute("PRAGMA user_version").fetchone() == (1,)
+    assert other.execute("PRAGMA user_version").fetchone() == (2,)
     other.close()
     assert Journal.open(old).replies([KEY]) == {KEY: [REPLY]}

@@ -207,6 +207,8 @@ def _usage(usage: object) -> Usage | None:
         return None
     cached = _count(usage, "cache_read_input_tokens")
     written = _count(usage, "cache_creation_input_tokens")
+    lifetimes = usage.get("cache_creation")
+    hour = _count(lifetimes, "ephemeral_1h_input_tokens") if isinstance(lifetimes, dict) else 0
     details = usage.get("output_tokens_details")
     thought = _count(details, "thinking_tokens") if isinstance(details, dict) else 0
     return Usage(
@@ -215,6 +217,7 @@ def _usage(usage: object) -> Usage | None:
         cached,
         written,
         thought,
+        hour,
     )
 
 

@@ -97,12 +97,12 @@ def _ours(process: Process) -> str:
 
 _STORE: Final = (
     "INSERT INTO reply (request, attempt, lane, at, kind, message, finish, model, request_id,"
-    " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost,"
-    " latency, maybe_paid, asked, scores, vector, text, reasoning)"
-    f" VALUES ({', '.join('?' * 22)})"
+    " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,"
+    " cache_write_1h_tokens, cost, latency, maybe_paid, asked, scores, vector, text, reasoning)"
+    f" VALUES ({', '.join('?' * 23)})"
 )
-_NO_USAGE: Final = (None,) * 5
-_EXACT: Final = (5, 17, 20, 21)  # message, asked, text, reasoning
+_NO_USAGE: Final = (None,) * 6
+_EXACT: Final = (5, 18, 21, 22)  # message, asked, text, reasoning
 
 
 def row_of(entry: Entry) -> Row:
@@ -127,6 +127,7 @@ def row_of(entry: Entry) -> Row:
                 usage.cached_tokens,
                 usage.cache_write_tokens,
                 usage.reasoning_tokens,
+                usage.cache_write_1h_tokens,
             )
         ),
         entry.cost,
@@ -216,8 +217,9 @@ def _unpacked(data: bytes) -> tuple[float, ...]:
 _READ: Final = (
     "SELECT r.key, p.attempt, p.lane, p.at, p.kind, p.message, p.finish, p.text, p.scores,"
     " p.vector, p.model, p.request_id, p.input_tokens, p.output_tokens, p.cached_tokens,"
-    " p.cache_write_tokens, p.reasoning_tokens, p.cost, p.latency, p.maybe_paid, p.asked,"
-    " p.reasoning FROM request r CROSS JOIN reply p ON p.request = r.id WHERE r.key IN ({})"
+    " p.cache_write_tokens, p.reasoning_tokens, ifnull(p.cache_write_1h_tokens, 0), p.cost,"
+    " p.latency, p.maybe_paid, p.asked, p.reasoning"
+    " FROM request r CROSS JOIN reply p ON p.request = r.id WHERE r.key IN ({})"
     " ORDER BY r.key, p.id"  # the order in which the two indexes give them anyway: no sorting
 )
 _SIZES: Final = (1, 16, 256)  # of IN lists: few, so that SQLite keeps their statements
@@ -241,7 +243,7 @@ def _entry(row: Row) -> Entry:
     key, attempt, lane, at, kind, message, finish, text, scores, vector, model, request_id = row[
         :12
     ]
-    cost, latency, maybe_paid, asked, reasoning = row[17:]
+    cost, latency, maybe_paid, asked, reasoning = row[18:]
     if bytes in (type(message), type(text), type(asked), type(reasoning)):
         message, text, asked, reasoning = map(text_of, (message, text, asked, reasoning))
     return Entry(
@@ -257,7 +259,7 @@ def _entry(row: Row) -> Entry:
         None if vector is None else _unpacked(vector),
         model,
         request_id,
-        None if row[12] is None else Usage(*row[12:17]),
+        None if row[12] is None else Usage(*row[12:18]),
         cost,
         latency,
         maybe_paid == 1,

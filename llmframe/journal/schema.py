@@ -14,9 +14,11 @@ from llmframe.errors import StoreError
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "create", "prepare"]
 
 APPLICATION_ID: Final = 0x6C6C6D66  # "llmf"
-VERSION: int = 1
+VERSION: int = 2
 
-MIGRATIONS: Mapping[int, tuple[str, ...]] = {}
+MIGRATIONS: Mapping[int, tuple[str, ...]] = {
+    1: ("ALTER TABLE reply ADD COLUMN cache_write_1h_tokens INTEGER",),
+}
 """From each older version, the statements that lead to the one after it."""
 
 PATIENCE: Final = 30.0
@@ -42,7 +44,7 @@ CREATE TABLE reply (
     model TEXT, request_id TEXT, input_tokens INTEGER, output_tokens INTEGER,
     cached_tokens INTEGER, cache_write_tokens INTEGER, reasoning_tokens INTEGER, cost REAL,
     latency REAL, maybe_paid INTEGER NOT NULL, asked TEXT, scores BLOB, vector BLOB, text TEXT,
-    reasoning TEXT
+    reasoning TEXT, cache_write_1h_tokens INTEGER
 );
 CREATE INDEX reply_request ON reply (request);
 CREATE TABLE batch (
