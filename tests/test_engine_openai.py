@@ -547,7 +547,7 @@ def test_an_exception_in_the_engine_tells_no_key(monkeypatch: pytest.MonkeyPatch
 
     with ChatServer() as server:
         engine = OpenAI("m", base_url=server.url, api_key=KEY)
-        monkeypatch.setattr("llmframe.engines.openai.from_wire", broken)
+        monkeypatch.setattr(engine, "_read", broken)
         result = ask(engine)
     assert failed(result).kind == "provider_error"
     assert KEY not in repr(result)

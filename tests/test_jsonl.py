@@ -96,7 +96,7 @@ def test_results_join_by_id_with_the_checks_and_columns_of_map(tmp_path: Path) -
     with pytest.warns() as told:
         out = data.llm.from_jsonl(tmp_path / "out.jsonl")
     said = " ".join(str(warning.message) for warning in told)
-    assert "Line 6: no JSON object" in said
+    assert "Line 6: no JSON" in said
     assert "5 of 7 rows are NA" in said
     assert out.index.tolist() == list("zyxwvut")
     assert out.loc["t", "label"] == out.loc["z", "label"] == "x"
@@ -123,7 +123,7 @@ def test_u016_a_garbage_line_costs_that_line_alone(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("\r\n".join([*rows, ""]))
     with pytest.warns() as told:
         out = frame().llm.from_jsonl(tmp_path / "out.jsonl")
-    assert any("Line 2: no JSON object" in str(warning.message) for warning in told)
+    assert any("Line 2: no JSON" in str(warning.message) for warning in told)
     assert out["label"].isna().tolist() == [False, True, False, False, False, False, False]
 
 

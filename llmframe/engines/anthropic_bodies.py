@@ -6,14 +6,12 @@ send a server does not take; what the user asked for is sent or fails, never lef
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
+from llmframe.engines.payloads import dump
 from llmframe.requests import Message, Request
 from llmframe.results import Failure
 
@@ -126,7 +124,7 @@ class Bodies:
             own = tuple(message for message in own if message["role"] not in _SYSTEM)
         if marked and request.prefix and own and self._long(request):
             own = (*own[:-1], _marked(own[-1], request.prefix, _mark(ttl)))
-        return found[0] + _dump(own)[1:] + b"}"
+        return found[0] + dump(own)[1:] + b"}"
 
     def _long(self, request: Request, prefix: bool = True) -> bool:
         texts = [message["content"] for message in request.messages[: request.shared]]
@@ -174,8 +172,8 @@ class Bodies:
             plain = len(system) == 1 and set(system[0]) == {"type", "text"}
             body["system"] = system[0]["text"] if plain else system
         # Messages come last, and of them the row's own: nothing after them need be encoded.
-        head = _dump({**body, **extra})[:-1] + b',"messages":['
-        return head + _dump(shown)[1:-1] + (b"," if shown else b"")
+        head = dump({**body, **extra})[:-1] + b',"messages":['
+        return head + dump(shown)[1:-1] + (b"," if shown else b"")
 
 
 _SYSTEM: Final = {"system", "developer"}
@@ -238,18 +236,6 @@ def _marked(message: Message, prefix: int | None, mark: dict[str, str]) -> Messa
         return message
     first = {"type": "text", "text": content[:cut], "cache_control": mark}
     return {**message, "content": [first, {"type": "text", "text": rest}]}
-
-
-def _dump(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError as error:
-        try:  # orjson refuses integers beyond 64 bits, which JSON itself does not
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        except UnicodeEncodeError:
-            raise ValueError("the text holds a lone surrogate, which is no Unicode") from None
-        except (TypeError, ValueError):
-            raise ValueError(f"the request is not plain JSON: {error}") from None
 
 
 _NOT_TAKEN: Final = re.compile(

@@ -14,13 +14,11 @@ from typing import Any, Final
 import orjson
 
 from llmframe.engines.headers import retry_after
+from llmframe.engines.payloads import LONGEST, count_of, shortened, text_of
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
 
 __all__ = ["STATUS", "failure_of", "from_wire", "limit_headers", "message", "unix_time"]
-
-_LONGEST: Final = 400
-"""Characters of a provider's own words that are kept."""
 
 STATUS: Final[dict[str, int]] = {
     "invalid_request_error": 400,
@@ -87,7 +85,7 @@ def from_wire(
     request_id = headers.get("request-id")
     if not 200 <= status < 300 or not isinstance(read, dict) or read.get("error"):
         if request_id is None and isinstance(read, dict):
-            request_id = _text(read.get("request_id"))
+            request_id = text_of(read.get("request_id"))
         failure = failure_of(status, headers, read, body, scrub=scrub)
         return Result(request.key, failure=failure, request_id=request_id, latency=latency)
     limit = request.sampling.max_tokens
@@ -118,7 +116,7 @@ def message(
     if not isinstance(read, dict):
         read = {}
     if request_id is None:
-        request_id = _text(read.get("id"))
+        request_id = text_of(read.get("id"))
     usage = _usage(read.get("usage"))
     content = read.get("content")
     word = read.get("stop_reason")
@@ -138,7 +136,7 @@ def message(
         text,
         finish,
         usage,
-        _text(read.get("model")),
+        text_of(read.get("model")),
         request_id,
         verdict,
         None,
@@ -182,7 +180,7 @@ def _verdict(
             else []
         )
         why = ": ".join(scrub(one) for one in said if isinstance(one, str)) or (text or "")
-        return Failure("refused", _short(f"refused: {why}" if why.strip() else "refused"))
+        return Failure("refused", shortened(f"refused: {why}" if why.strip() else "refused"))
     if finish == "length":
         if word == "model_context_window_exceeded":
             where = "the end of the model's context window"
@@ -205,34 +203,20 @@ def _usage(usage: object) -> Usage | None:
     """Tokens; what came from the cache or went into it is not in the provider's input count."""
     if not isinstance(usage, dict) or not isinstance(usage.get("input_tokens"), int):
         return None
-    cached = _count(usage, "cache_read_input_tokens")
-    written = _count(usage, "cache_creation_input_tokens")
+    cached = count_of(usage, "cache_read_input_tokens")
+    written = count_of(usage, "cache_creation_input_tokens")
     lifetimes = usage.get("cache_creation")
-    hour = _count(lifetimes, "ephemeral_1h_input_tokens") if isinstance(lifetimes, dict) else 0
+    hour = count_of(lifetimes, "ephemeral_1h_input_tokens") if isinstance(lifetimes, dict) else 0
     details = usage.get("output_tokens_details")
-    thought = _count(details, "thinking_tokens") if isinstance(details, dict) else 0
+    thought = count_of(details, "thinking_tokens") if isinstance(details, dict) else 0
     return Usage(
         usage["input_tokens"] + cached + written,
-        _count(usage, "output_tokens"),
+        count_of(usage, "output_tokens"),
         cached,
         written,
         thought,
         hour,
     )
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def failure_of(
@@ -261,16 +245,16 @@ def failure_of(
     row = status is None
     kind, code, words = None, None, ""
     if isinstance(error, dict):
-        kind = _text(error.get("type"))
+        kind = text_of(error.get("type"))
         details = error.get("details")
-        code = _text(details.get("error_code")) if isinstance(details, dict) else None
-        words = _text(error.get("message")) or ""
+        code = text_of(details.get("error_code")) if isinstance(details, dict) else None
+        words = text_of(error.get("message")) or ""
     elif isinstance(error, str):
         words = error
     else:
-        plain = body[: 2 * _LONGEST].decode(errors="replace").strip()
+        plain = body[: 2 * LONGEST].decode(errors="replace").strip()
         words = "" if read is not None or plain[:1] in "<{[" else plain
-    words = _short(scrub(words))
+    words = shortened(scrub(words))
     if status is None or 200 <= status < 300:
         known = STATUS.get(kind or "")
         if known is None:

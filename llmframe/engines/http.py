@@ -12,6 +12,7 @@ import socket
 import ssl
 import urllib.request
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -51,17 +52,18 @@ class Unsent(Exception):  # noqa: N818 - a verdict that travels, not an error th
         self.failure = failure
 
 
-class Transport:
+class Transport(ABC):
     """What carries a body to the server: `Http`, or a client that the user made."""
 
+    @abstractmethod
     async def post(self, body: bytes) -> Reply:
         """Send one request.
 
         Raises:
             Unsent: No response came.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Give everything back; from any thread, as often as you like."""
 

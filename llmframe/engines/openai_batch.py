@@ -7,23 +7,22 @@ batch's metadata.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
-from llmframe.engines import background
 from llmframe.engines import openai_batch_wire as wire
 from llmframe.engines.base import Batch, BatchStatus, Limits, Line
 from llmframe.engines.openai_files import Remote, file_missing, listing
-from llmframe.engines.openai_settings import Settings
+from llmframe.engines.sdk_settings import Settings
 from llmframe.errors import EngineError
 from llmframe.requests import Request
 from llmframe.results import Result
@@ -46,7 +45,7 @@ _KEPT: Final = 8
 """Uploaded files remembered, of which no batch was made."""
 
 
-class BatchCalls:
+class BatchCalls(ABC):
     """The batch half of an engine that asks live too.
 
     Attributes:
@@ -60,7 +59,6 @@ class BatchCalls:
     limits: Limits
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     _settings: Settings
-    _client: Any
 
     def _begin(self) -> None:
         """Nothing is open, nothing known; also after unpickling and in a forked child."""
@@ -71,21 +69,17 @@ class BatchCalls:
         self._state = threading.Lock()
         self._service = wire.service_for(urlsplit(self._settings.base_url).hostname)
 
-    async def answer(self, request: Request) -> Result:
-        """The live twin's, see `llmframe.engines.live`."""
-        raise NotImplementedError
-
+    @abstractmethod
     def scrub(self, text: str) -> str:
         """The text without secrets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _check(self) -> None:
         """Raise where the engine cannot be used: a key does not travel in a pickle."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _encoded(self, request: Request) -> bytes:
         """The body of a request that is not scored, as JSON."""
-        raise NotImplementedError
 
     @property
     def account(self) -> str:
@@ -108,18 +102,14 @@ class BatchCalls:
             if self._remote is None:
                 self._check()
                 self._remote = Remote(
-                    self.name, self._settings, self._client, self.timeout, self.scrub, self.sleep
+                    self.name,
+                    self._settings,
+                    self._settings.client,
+                    self.timeout,
+                    self.scrub,
+                    self.sleep,
                 )
             return self._remote
-
-    def probe(self, request: Request) -> Result | None:
-        """Ask one request live: what the model refuses shows before a batch is paid for.
-
-        What is learned from a refusal (no temperature, another name of the limit) holds for
-        the lines of the batches too.
-        """
-        loop = background.background_loop()
-        return asyncio.run_coroutine_threadsafe(self.answer(request), loop).result()
 
     def size(self, request: Request) -> int:
         """Bytes of the request's line, as it is uploaded.

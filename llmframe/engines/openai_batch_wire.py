@@ -17,6 +17,7 @@ import orjson
 
 from llmframe.engines.base import Batch, BatchStatus
 from llmframe.engines.openai_wire import failure_of, from_read
+from llmframe.engines.payloads import count_of
 from llmframe.requests import Request, parse_custom_id
 from llmframe.results import Failure, Result
 
@@ -201,7 +202,7 @@ def status_of(
         state = "done"  # it failed on its way, and what was answered by then is paid
     counts = read.get("request_counts")
     counts = counts if isinstance(counts, dict) else {}
-    done, failed, total = (_count(counts, name) for name in ("completed", "failed", "total"))
+    done, failed, total = (count_of(counts, name) for name in ("completed", "failed", "total"))
     errors = read.get("errors")
     listed = errors.get("data") if isinstance(errors, dict) else errors
     errors = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -218,11 +219,6 @@ def status_of(
         queue_full=state == "rejected" and full,
         missing=service.missing.get(word, "no_result"),
     )
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if isinstance(value, int) else 0
 
 
 def _said(error: Mapping[str, Any]) -> str:

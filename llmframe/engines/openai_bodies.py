@@ -6,16 +6,14 @@ send a server does not take; what the user asked for is sent or fails, never lef
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 
-import orjson
-
 from llmframe.engines import openai_responses
+from llmframe.engines.payloads import dump
 from llmframe.requests import Message, Request
 from llmframe.results import Failure
 
@@ -124,7 +122,7 @@ class Bodies:
             own = (*own[:-1], _marked(own[-1], request.prefix))
         if self._responses:
             own = tuple(openai_responses.messages_of(own))
-        return found[0] + _dump(own)[1:] + b"}"
+        return found[0] + dump(own)[1:] + b"}"
 
     def _head(
         self, request: Request, features: Features, shared: tuple[Message, ...], marked: bool
@@ -157,27 +155,15 @@ class Bodies:
             if marked:
                 if not request.prefix:
                     shared = (*shared[:-1], _marked(shared[-1], None))
-                told = _dump([self._model, schema, list(shared)])
+                told = dump([self._model, schema, list(shared)])
                 body["prompt_cache_key"] = blake2b(told, digest_size=16).hexdigest()
         # Messages come last, and of them the row's own: nothing after them need be encoded.
         place = b"messages"
         if self._responses:
             body, place = openai_responses.fields_of(body), b"input"
             shared = tuple(openai_responses.messages_of(shared))
-        head = _dump({**body, **extra})[:-1] + b',"' + place + b'":['
-        return head + _dump(shared)[1:-1] + (b"," if shared else b"")
-
-
-def _dump(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError as error:
-        try:  # orjson refuses integers beyond 64 bits, which JSON itself does not
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        except UnicodeEncodeError:
-            raise ValueError("the text holds a lone surrogate, which is no Unicode") from None
-        except (TypeError, ValueError):
-            raise ValueError(f"the request is not plain JSON: {error}") from None
+        head = dump({**body, **extra})[:-1] + b',"' + place + b'":['
+        return head + dump(shared)[1:-1] + (b"," if shared else b"")
 
 
 def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:

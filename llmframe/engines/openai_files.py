@@ -22,8 +22,8 @@ import orjson
 
 from llmframe.engines.headers import retry_after
 from llmframe.engines.http import proxy_for
-from llmframe.engines.openai_settings import Settings
 from llmframe.engines.openai_wire import failure_of
+from llmframe.engines.sdk_settings import Settings
 from llmframe.errors import EngineError
 
 __all__ = ["Answer", "Remote", "file_missing", "listing"]
@@ -298,7 +298,7 @@ class Remote:
         # use would end it at its making, even for a server on this machine.
         pool = openai.DefaultHttpxClient(
             trust_env=False,
-            proxy=proxy_for(found.url),
+            proxy=proxy_for(found.root),
             verify=ssl.create_default_context() if secure else True,
             timeout=timeout,
         )
@@ -309,7 +309,7 @@ class Remote:
             max_retries=0,
             timeout=timeout,
             default_headers=found.headers,
-            default_query=dict(parse_qsl(urlsplit(found.url).query)),
+            default_query=dict(parse_qsl(urlsplit(found.root).query)),
             http_client=pool,
         )
 

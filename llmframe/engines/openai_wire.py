@@ -14,13 +14,11 @@ import orjson
 from llmframe.engines import openai_responses
 from llmframe.engines.headers import retry_after
 from llmframe.engines.openai_scores import choice_logprobs
+from llmframe.engines.payloads import LONGEST, count_of, shortened, text_of
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
 
 __all__ = ["failure_of", "from_read", "from_wire"]
-
-_LONGEST: Final = 400
-"""Characters of a provider's own words that are kept."""
 
 _FINISH: Final[dict[Any, str]] = {
     "stop": "stop",
@@ -111,8 +109,8 @@ def from_read(
         failure = failure_of(status, headers, read, body, scrub=scrub)
         return Result(request.key, failure=failure, request_id=request_id, latency=latency)
     if request_id is None:
-        request_id = _text(read.get("id"))
-    model = _text(read.get("model"))
+        request_id = text_of(read.get("id"))
+    model = text_of(read.get("model"))
     usage = _usage(read.get("usage"))
     choices = read.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -135,7 +133,7 @@ def from_read(
         content, refusal = _parts(content, refusal)
     word = choice.get("finish_reason")
     finish = _FINISH.get(word, word) if isinstance(word, str) else None
-    reasoning = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
+    reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
     scores = None
     if content is None or finish != "stop" or refusal or not content.strip():
         content, finish, verdict = _unfinished(
@@ -175,7 +173,7 @@ def _unfinished(
 ) -> tuple[str | None, str | None, Failure | None]:
     """Text, finish and verdict of a reply that is not simply a text with an end."""
     if isinstance(refusal, str) and refusal:
-        return content or refusal, "refusal", Failure("refused", _short(f"refused: {refusal}"))
+        return content or refusal, "refusal", Failure("refused", shortened(f"refused: {refusal}"))
     if finish == "content_filter":
         return content, finish, Failure("content_filter", "the provider's filter cut the reply off")
     if finish == "length":
@@ -193,7 +191,7 @@ def _unfinished(
         function = call.get("function", call) if isinstance(call, dict) else {}
         told = function.get("arguments") if isinstance(function, dict) else None
         failure = Failure("invalid_output", "answered with a tool call, not a text", True)
-        return _text(told), "tool", failure
+        return text_of(told), "tool", failure
     if reasoning:
         failure = Failure(
             "empty_output",
@@ -232,27 +230,16 @@ def _usage(usage: object) -> Usage | None:
     cached = written = thought = 0
     details = usage.get("prompt_tokens_details")
     if isinstance(details, dict):
-        cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+        cached, written = (
+            count_of(details, "cached_tokens"),
+            count_of(details, "cache_write_tokens"),
+        )
     else:  # DeepSeek's name
-        cached = _count(usage, "prompt_cache_hit_tokens")
+        cached = count_of(usage, "prompt_cache_hit_tokens")
     details = usage.get("completion_tokens_details")
     if isinstance(details, dict):
-        thought = _count(details, "reasoning_tokens")
+        thought = count_of(details, "reasoning_tokens")
     return Usage(prompt, output or 0, cached, written, thought)
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def failure_of(
@@ -273,7 +260,7 @@ def failure_of(
         scrub: Takes secrets out of a provider's words.
     """
     words, code, param, error = _error(read, body)
-    words = _short(scrub(words))
+    words = shortened(scrub(words))
     if 200 <= status < 300:
         inner = error.get("code", error.get("status"))
         if isinstance(inner, int) and 400 <= inner < 600:  # OpenRouter: 200 with the real status
@@ -350,7 +337,7 @@ def _error(read: object, body: bytes) -> tuple[str, str | None, str | None, Mapp
     if isinstance(error, str):  # Ollama
         return error, None, None, {}
     if not isinstance(error, dict):
-        plain = body[: 2 * _LONGEST].decode(errors="replace").strip()
+        plain = body[: 2 * LONGEST].decode(errors="replace").strip()
         # A page is no message; a line of plain text is.
         return ("" if read is not None or plain[:1] in "<{[" else plain), None, None, {}
     detail = error.get("detail")
@@ -358,14 +345,14 @@ def _error(read: object, body: bytes) -> tuple[str, str | None, str | None, Mapp
         found = detail[0].get("loc")
         place = [part for part in found if isinstance(part, str)] if isinstance(found, list) else []
         param = ".".join(place[1:] if place[:1] == ["body"] else place)
-        return f"{param}: {detail[0].get('msg', '')}", _text(detail[0].get("type")), param, {}
+        return f"{param}: {detail[0].get('msg', '')}", text_of(detail[0].get("type")), param, {}
     words = error.get("message") or detail or error.get("msg") or ""
     code = error.get("code")
     if not isinstance(code, str) or not code:  # vLLM and llama.cpp repeat the status there
         code = error.get("type")
     return (
         words if isinstance(words, str) else orjson.dumps(words).decode(),
-        _text(code),
-        _text(error.get("param")),
+        text_of(code),
+        text_of(error.get("param")),
         error,
     )

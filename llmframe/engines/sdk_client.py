@@ -1,0 +1,79 @@
+"""Requests through an SDK client: the user's proxies, certificates, credentials."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from llmframe.engines import background
+from llmframe.engines.http import Reply, Transport, Unsent
+from llmframe.results import Failure
+
+__all__ = ["SdkClient"]
+
+
+class SdkClient(Transport):
+    """Requests through a client of OpenAI's or Anthropic's SDK, one try each.
+
+    An async client with the SDK's own connection pool gets a pool of its own here, since one
+    that was used in a notebook's loop fails in any other. With a pool that the user made it is
+    used as it is, in the background loop.
+
+    Args:
+        sdk: The SDK.
+        name: Its client class, such as ``"OpenAI"``.
+        client: The user's client; it stays theirs and is not closed.
+        headers: Further headers of every request.
+        timeout: Seconds for one request.
+    """
+
+    def __init__(
+        self, sdk: ModuleType, name: str, client: Any, headers: Mapping[str, str], timeout: float
+    ) -> None:
+        self._sdk: Any = sdk
+        self._error: type[Exception] = getattr(sdk, f"{name}Error")
+        self._async = isinstance(client, getattr(sdk, f"Async{name}"))
+        self._headers = dict(headers)
+        self._timeout = timeout
+        options: dict[str, Any] = {"max_retries": 0, "timeout": timeout}
+        own: Any = None
+        pool = getattr(client, "_client", None)
+        if self._async and type(pool).__name__ == "AsyncHttpxClientWrapper":
+            own = options["http_client"] = sdk.DefaultAsyncHttpxClient()
+        self._client = client.with_options(**options)
+        self._end: Callable[[], object] | None = None
+        if own is not None:
+            close = own.aclose
+            loop = background.background_loop()
+            self._end = weakref.finalize(
+                self, background.close_later, loop, close, background.at_exit(close)
+            )
+
+    async def _reply(self, call: Callable[[], Any]) -> Reply:
+        """What the server says to a call of the client, be it an answer or an error."""
+        sdk = self._sdk
+        try:
+            answer = await (call() if self._async else background.in_thread(call))
+            response = getattr(answer, "http_response", answer)
+        except sdk.APIStatusError as error:
+            response = error.response
+        except sdk.APITimeoutError:
+            message = f"no answer within timeout={self._timeout:g} s"
+            failure = Failure("timeout", message, retryable=True, maybe_paid=True)
+            raise Unsent(failure) from None
+        except sdk.APIConnectionError as error:
+            # The cause says what broke; its text may name a URL with credentials.
+            cause = type(error.__cause__ or error).__name__
+            message = f"the client could not reach its server: {cause}. Is it running?"
+            raise Unsent(Failure("connection", message, retryable=True)) from None
+        except self._error as error:
+            message = f"the client cannot be used: {type(error).__name__}"
+            raise Unsent(Failure("invalid_request", message, fatal=True)) from None
+        return Reply(response.status_code, response.headers, response.content)
+
+    def close(self) -> None:
+        """Close the pool that was made here; the client itself stays open."""
+        if self._end is not None:
+            self._end()
