@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from llmframe.engines.base import BatchEngine, Engine
+from llmframe.engines.base import BatchEngine, Engine, Limits
 from llmframe.errors import ModelError
 from llmframe.options import get_options
 
@@ -63,6 +63,11 @@ def engine_for(model: Any = None, *, batch: bool | None = None) -> Engine | Batc
 
 
 def _given(model: Any, batch: bool | None) -> Engine | BatchEngine:
+    if isinstance(model, Engine | BatchEngine) and not isinstance(model.limits, Limits):
+        raise ModelError(
+            f"the limits of engine {model.name!r} are {model.limits!r}: expected an "
+            f"llmframe.engines.base.Limits, such as Limits(concurrency=8)."
+        )
     if isinstance(model, BatchEngine):
         return model
     if isinstance(model, Engine):
@@ -100,6 +105,11 @@ def _embedded() -> str:
 def _no_engine(model: str) -> str:
     provider, slash, name = model.partition("/")
     known = ", ".join(sorted(ENGINES))
+    if not provider:
+        return (
+            f"model={model!r} names no engine. Write one and its model, such as "
+            f'"openai/gpt-4.1-mini"; engines: {known}.'
+        )
     if not slash:
         likely = "anthropic" if model.startswith("claude") else "openai"
         return f'{model!r} names no engine. Write "{likely}/{model}"; engines: {known}.'

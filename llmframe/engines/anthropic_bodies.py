@@ -144,7 +144,7 @@ class Bodies:
         sampling, schema = request.sampling, request.schema
         extra = dict(sampling.extra or {})
         for name in _WITHIN:
-            if extra.get(name):
+            if name in extra and (name != "stream" or extra[name]):
                 raise ValueError(f"extra={{{name!r}: …}} cannot be sent; leave it out")
         if sampling.seed is not None:
             raise ValueError("seed= is not in Anthropic's API; leave it out")

@@ -130,8 +130,8 @@ class Bodies:
         """All but the row's own messages, up to where they follow."""
         sampling, schema = request.sampling, request.schema
         extra = dict(sampling.extra or {})
-        for name in ("messages", "input", "stream"):
-            if extra.get(name):
+        for name in ("messages", "input", "model", "stream"):
+            if name in extra and (name != "stream" or extra[name]):
                 raise ValueError(f"extra={{{name!r}: …}} cannot be sent; leave it out")
         body: dict[str, Any] = {"model": self._model}
         if sampling.temperature is not None:

@@ -80,6 +80,9 @@ class ServerEngine(ABC, Generic[F]):
             raise ModelError(f"timeout={timeout!r}: expected seconds above 0, such as 600.")
         if not isinstance(revision, str):
             raise ModelError(f"revision={revision!r}: expected text, such as '2026-11'.")
+        for name, flag in (("batch", batch), ("cleanup", cleanup)):
+            if not isinstance(flag, bool):
+                raise ModelError(f"{name}={flag!r}: expected True or False.")
         most_requests, most_bytes = self._largest_batch
         _check_whole("concurrency", concurrency, math.inf)
         _check_whole("max_batch_requests", max_batch_requests, most_requests)

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -32,7 +33,7 @@ __all__ = ["Check", "ModelCheck", "SchemaCheck"]
 Check = Callable[[dict[str, Any]], Checked]
 
 
-class _Base:
+class _Base(ABC):
     """What both checks share: coercion, then the check, then the cells' values."""
 
     def __init__(self, schema: Node, fields: Sequence[Field]) -> None:
@@ -62,8 +63,9 @@ class _Base:
         except RecursionError:
             return Checked(None, invalid("the answer is nested too deeply"))
 
+    @abstractmethod
     def _checked(self, value: dict[str, Any]) -> tuple[Sequence[Any] | None, Failure | None]:
-        raise NotImplementedError
+        """The values in the columns' order, or what is wrong."""
 
 
 class ModelCheck(_Base):
