@@ -32,6 +32,7 @@ __all__ = [
     "RowsSkippedWarning",
     "SchemaError",
     "StoreError",
+    "sentence",
     "warn_user",
 ]
 
@@ -122,6 +123,17 @@ class RowsFailedWarning(UserWarning):
 
 class RowsSkippedWarning(UserWarning):
     """Some rows were skipped although another cell that the prompt uses has a value."""
+
+
+def sentence(text: object) -> str:
+    """Somebody else's words with a full stop at their end, so that more can follow.
+
+    Examples:
+        >>> sentence("no such host"), sentence("Too long."), sentence(ValueError("really?"))
+        ('no such host.', 'Too long.', 'really?')
+    """
+    words = str(text).rstrip()
+    return words if words.endswith((".", "!", "?", "…")) else f"{words}."
 
 
 _PACKAGE: Final = str(Path(__file__).parent)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from llmframe.callables import Function
 from llmframe.columns import Columns, name_text
-from llmframe.errors import PromptError
+from llmframe.errors import PromptError, sentence
 from llmframe.rendering import Message, RowError, format_value, is_missing, plain, surrogate
 from llmframe.templates import Source, Template
 
@@ -292,7 +292,7 @@ def _example(
         if bad:
             raise RowError("prompt_error", f"the answer holds a lone surrogate ({bad}).")
     except (RowError, TypeError, RecursionError) as error:
-        raise PromptError(f"example {number}: {error} Nothing was sent.") from error
+        raise PromptError(f"example {number}: {sentence(error)} Nothing was sent.") from error
     return (*own, {"role": "assistant", "content": text})
 
 

@@ -17,7 +17,7 @@ from llmframe.brakes import OUTAGE, Budget, Outage, Quality, is_proven, prove
 from llmframe.canaries import Canary
 from llmframe.costs import Price, cache_savings
 from llmframe.engines.base import Engine, Mode
-from llmframe.errors import EngineError, LLMFrameError
+from llmframe.errors import EngineError, LLMFrameError, sentence
 from llmframe.feeds import Feed
 from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
@@ -233,8 +233,8 @@ class Run:
             self.error = self.error or error
         except Exception as error:
             broke = EngineError(
-                f"the engine {self.engine.name!r} broke off: {type(error).__name__}: {error}. "
-                f"{self._kept()}",
+                f"the engine {self.engine.name!r} broke off: "
+                f"{sentence(f'{type(error).__name__}: {error}')} {self._kept()}",
                 provider=self.engine.name,
             )
             broke.__cause__ = error
@@ -398,7 +398,7 @@ class Run:
 
     def _engine_error(self, failure: Failure, request_id: str | None) -> EngineError:
         return EngineError(
-            f"{failure.message}. {self._kept()}",
+            f"{sentence(failure.message)} {self._kept()}",
             provider=self.engine.name,
             status=failure.status,
             request_id=request_id,

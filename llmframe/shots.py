@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from llmframe import joins
-from llmframe.errors import PromptError
+from llmframe.errors import PromptError, sentence
 from llmframe.labels import Labels
 from llmframe.prompts import is_missing
 from llmframe.rendering import plain
@@ -85,6 +85,6 @@ def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
     checked = form.check(value)
     if checked.failure is not None:
         raise PromptError(
-            f"example {number} does not fit: {checked.failure.message}. Nothing was sent."
+            f"example {number} does not fit: {sentence(checked.failure.message)} Nothing was sent."
         )
     return json.dumps(value, ensure_ascii=False)

@@ -11,7 +11,7 @@ import numpy as np
 from llmframe.calls import Call
 from llmframe.engines import engine_for
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import LLMFrameError, StoreError
+from llmframe.errors import LLMFrameError, StoreError, sentence
 from llmframe.journal import JobRecord, Journal
 from llmframe.options import get_options
 from llmframe.requests import Message, Request
@@ -144,7 +144,7 @@ def engine_again(record: JobRecord, call: Call, model: Any = None) -> Engine | B
         engine = engine_for(name, batch=made.get("batch") or None)
     except LLMFrameError as error:
         raise StoreError(
-            f"the engine of job {record.id} cannot be made here: {error} Pass it: {how}."
+            f"the engine of job {record.id} cannot be made here: {sentence(error)} Pass it: {how}."
         ) from error
     here, there = identity_of(engine), dict(call.identity)
     if here != there:

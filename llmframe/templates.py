@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from llmframe.columns import Columns, name_text
-from llmframe.errors import PromptError
+from llmframe.errors import PromptError, sentence
 from llmframe.rendering import Message, RowError, format_value, format_with, is_missing, surrogate
 
 __all__ = ["Source", "Template"]
@@ -174,7 +174,7 @@ class Template:
                 fit = f"format {hole.spec!r} does not fit {reprlib.repr(value)}"
                 message = f"column {label!r}: {fit} ({type(value).__name__})."
             else:
-                message = f"column {label!r}: {error}."
+                message = f"column {label!r}: {sentence(error)}"
             raise RowError("prompt_error", message) from error
 
     def _blame(self, values: Sequence[Any]) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from tests.servers.chat import ChatServer
+from tests.servers.chat import ChatServer, error
 
 HERE = "http://127.0.0.1:1"
 ENGINES = [lf.OpenAI, lf.Anthropic]
@@ -125,3 +125,28 @@ def test_a_name_without_an_engine_says_what_to_write(model: str) -> None:
     with pytest.raises(lf.ModelError, match=f"model='{model}' names no engine") as caught:
         pd.DataFrame({"t": ["a"]}).llm.map("{t}", model=model)
     assert '"openai/gpt-4.1-mini"' in str(caught.value)
+
+
+# -- words of others, with ours behind them ---------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+@pytest.mark.parametrize("words", ["That is wrong.", "That is wrong"])
+def test_a_refusal_ends_with_one_full_stop(status: int, words: str) -> None:
+    with ChatServer(lambda seen: error(status, words)) as server:
+        engine = lf.OpenAI("m", base_url=server.url)
+        with pytest.raises(lf.EngineError) as caught:
+            pd.DataFrame({"t": ["a", "b", "c"]}).llm.map("{t}", model=engine)
+    assert "That is wrong" in str(caught.value)
+    assert ".. " not in str(caught.value)
+    assert ".). " not in str(caught.value)
+    assert ". 0 of 3 rows are answered" in str(caught.value)
+
+
+def test_an_engine_that_breaks_off_ends_with_one_full_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("The disk is full.")
+
+    monkeypatch.setattr(lf.testing.FakeEngine, "stream", broken)
+    with pytest.raises(lf.EngineError, match=r"The disk is full\. 0 of 1 rows"):
+        pd.DataFrame({"t": ["a"]}).llm.map("{t}", model=lf.testing.FakeEngine())

@@ -254,7 +254,7 @@ def failure_of(
     else:
         plain = body[: 2 * LONGEST].decode(errors="replace").strip()
         words = "" if read is not None or plain[:1] in "<{[" else plain
-    words = shortened(scrub(words))
+    words = shortened(scrub(words)).removesuffix(".")  # more may follow, in brackets or behind
     if status is None or 200 <= status < 300:
         known = STATUS.get(kind or "")
         if known is None:

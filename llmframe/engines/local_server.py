@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from llmframe.engines.local_scoring import LabelTree
-from llmframe.errors import EngineError, ModelError
+from llmframe.errors import EngineError, ModelError, sentence
 from llmframe.requests import Message
 from llmframe.results import Failure, Usage
 
@@ -109,8 +109,8 @@ class LlamaServer:
             self._server = library.Server(params)
         except RuntimeError as error:
             raise EngineError(
-                f"llama.cpp cannot load {config.path}: {error} Check that it is a whole GGUF file "
-                f"of a model that writes text, and that memory suffices.",
+                f"llama.cpp cannot load {config.path}: {sentence(error)} Check that it is a "
+                f"whole GGUF file of a model that writes text, and that memory suffices.",
                 provider="local",
             ) from None
         self._address = self._server.listening_address.removeprefix("http://")
@@ -315,8 +315,8 @@ def _library() -> Any:
         import xllamacpp
     except ImportError as error:
         raise ModelError(
-            f"xllamacpp cannot be loaded: {error}. Where libgomp.so.1 is missing, install the "
-            f"system's libgomp (Debian, Ubuntu: apt install libgomp1)."
+            f"xllamacpp cannot be loaded: {sentence(error)} Where libgomp.so.1 is missing, install "
+            f"the system's libgomp (Debian, Ubuntu: apt install libgomp1)."
         ) from error
     finally:
         if before is None:

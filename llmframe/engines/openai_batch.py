@@ -23,7 +23,7 @@ from llmframe.engines import openai_batch_wire as wire
 from llmframe.engines.base import Batch, BatchStatus, Limits, Line
 from llmframe.engines.openai_files import Remote, file_missing, listing
 from llmframe.engines.sdk_settings import Settings
-from llmframe.errors import EngineError
+from llmframe.errors import EngineError, sentence
 from llmframe.requests import Request
 from llmframe.results import Result
 
@@ -127,7 +127,9 @@ class BatchCalls(ABC):
             )
         except ValueError as error:
             raise EngineError(
-                f"{self.scrub(str(error))}. Nothing was sent.", provider=self.name, status=400
+                f"{sentence(self.scrub(str(error)))} Nothing was sent.",
+                provider=self.name,
+                status=400,
             ) from None
 
     def submit(self, lines: Iterable[Line], tag: str, note: Callable[[str, str], None]) -> Batch:
@@ -170,7 +172,7 @@ class BatchCalls(ABC):
                 try:
                     name = wire.wire_id(line.custom_id, request, part, parts)
                 except ValueError as error:
-                    raise EngineError(f"{error}.", provider=self.name, status=400) from None
+                    raise EngineError(sentence(error), provider=self.name, status=400) from None
                 data = wire.line(name, self.endpoint, self._body(request))
                 count += 1
                 size += len(data)

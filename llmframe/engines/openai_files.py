@@ -24,7 +24,7 @@ from llmframe.engines.headers import retry_after
 from llmframe.engines.http import proxy_for
 from llmframe.engines.openai_wire import failure_of
 from llmframe.engines.sdk_settings import Settings
-from llmframe.errors import EngineError
+from llmframe.errors import EngineError, sentence
 
 __all__ = ["Answer", "Remote", "file_missing", "listing"]
 
@@ -134,7 +134,7 @@ class Remote:
                 read = None
             failure = failure_of(error.status_code, response.headers, read, body, scrub=self._scrub)
             return EngineError(
-                f"{where} failed: {failure.message}",
+                f"{where} failed: {sentence(failure.message)}",
                 provider=self._name,
                 status=error.status_code,
                 request_id=error.request_id,

@@ -260,7 +260,7 @@ def failure_of(
         scrub: Takes secrets out of a provider's words.
     """
     words, code, param, error = _error(read, body)
-    words = shortened(scrub(words))
+    words = shortened(scrub(words)).removesuffix(".")  # more may follow, in brackets or behind
     if 200 <= status < 300:
         inner = error.get("code", error.get("status"))
         if isinstance(inner, int) and 400 <= inner < 600:  # OpenRouter: 200 with the real status

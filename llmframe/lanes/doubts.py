@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch
-from llmframe.errors import EngineError, StoreError
+from llmframe.errors import EngineError, StoreError, sentence
 from llmframe.requests import Request
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def search(lane: Lane, doubt: Doubt) -> Batch | None:
         if not lane.resend:
             raise EngineError(
                 f"batch {doubt.tag!r} with {doubt.count:,} rows may have been created, and "
-                f"{lane.name} cannot list its batches ({error}) Look for it in the provider's "
-                f"dashboard; job.resume(resend=True) sends these rows again, and pays for them "
-                f"again if it is there.",
+                f"{lane.name} cannot list its batches ({sentence(error)}) Look for it in the "
+                f"provider's dashboard; job.resume(resend=True) sends these rows again, and pays "
+                f"for them again if it is there.",
                 provider=lane.name,
                 status=error.status,
             ) from error

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch, BatchStatus, Control, Line, Source
-from llmframe.errors import EngineError
+from llmframe.errors import EngineError, sentence
 from llmframe.lanes.checkoff import CheckOff
 from llmframe.lanes.doubts import SETTLED, Doubt, check_account, other_account, search, settled
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
@@ -208,7 +208,8 @@ class Work:
             self._failing_since = now if self._failing_since is None else self._failing_since
             if now - self._failing_since > _PATIENCE:
                 raise EngineError(
-                    f"{self._lane.name} has taken no batch for {_PATIENCE:.0f} s: {error} "
+                    f"{self._lane.name} has taken no batch for {_PATIENCE:.0f} s: "
+                    f"{sentence(error)} "
                     f"Everything finished is kept; the same call goes on from here.",
                     provider=self._lane.name,
                     status=status,
