@@ -245,7 +245,7 @@ def test_u119_ctrl_c_keeps_what_is_answered_and_the_next_call_sends_the_rest(
     before = server.count
     again = finished(children.start(**task))
     assert again["responses"] == expected(20)
-    assert again["status"] == ["cached"] * 8 + ["ok"] * 12
+    assert sorted(again["status"]) == ["cached"] * 8 + ["ok"] * 12  # the eight came in any order
     assert server.count - before == 12
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +19,6 @@ from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
 
 if TYPE_CHECKING:
-    import os
-
     from llmframe.journal import Journal
 
 __all__ = ["FakeBatchEngine"]
@@ -341,7 +341,8 @@ class _Shelf:
             self._records[record["id"]] = record
             return
         path = self.directory / f"{record['id']}.json"
-        half = path.with_suffix(".tmp")
+        # Of this writer alone: another process may be writing the same record.
+        half = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         half.write_text(json.dumps(record), encoding="utf-8")
         half.replace(path)  # whole or not at all: the process may be killed here
 
