@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import EngineError, StoreError, warn_user
+from llmframe.errors import BudgetError, EngineError, StoreError, warn_user
 from llmframe.journal import JobRecord, Journal
 from llmframe.lanes import twin_of
 from llmframe.launches import run_over
@@ -52,6 +52,8 @@ class Driven:
         self._callbacks: list[Callable[[], None]] = []
         self._state = record.state
         self._canceled = False
+        self._heard = False  # whoever waits has been told how the run ended
+        self._failed: str | None = None  # why an earlier run did, while its batches are read
         self._batch = bool(json.loads(record.engine).get("batch"))
 
     # -- the run -----------------------------------------------------------------------------
@@ -62,7 +64,7 @@ class Driven:
         self._go(run)
 
     def _go(self, run: Run) -> None:
-        self._run = run
+        self._run, self._heard = run, False
         self._done.clear()
         if run.left:
             _leave_at_exit()
@@ -93,12 +95,13 @@ class Driven:
     def _finish(self, run: Run) -> None:
         run.outcome.decide()
         counts = run.outcome.counts()
+        error = str(run.error) if run.error else self._failed
         if run.error is not None:
             self._state = "failed"
         elif self._canceled:
             self._state = "canceled"
         elif counts["pending"]:
-            self._state = "interrupted"
+            self._state = "failed" if self._failed is not None else "interrupted"
         else:
             self._state = "done"
         try:
@@ -107,12 +110,15 @@ class Driven:
                 # driven here: another run would look for its batch in vain, and send it again.
                 while run.lane.busy:
                     time.sleep(0.02)
+                if isinstance(run.error, EngineError | BudgetError) and self._batch_ids():
+                    # Said last: until now its batches were still being created, read or closed.
+                    run.error.args = (f"{run.error} {self._at_provider(run)}",)
                 run.lane.let_go()
             self._journal.update_job(
                 self.id,
                 state=self._state,
                 finished=time.time(),
-                error=str(run.error) if run.error else None,
+                error=error,
                 counts=counts,
                 spent=run.progress().cost,
             )
@@ -179,7 +185,8 @@ class Driven:
                 ending=ending,
                 resend=resend,
             )
-            self._journal.update_job(self.id, state="running", error=None)
+            self._failed = record.error if ending else None
+            self._journal.update_job(self.id, state="running", error=self._failed)
         except BaseException:
             self._journal.leave(self.id)
             raise
@@ -211,7 +218,8 @@ class Driven:
         """Wait for the end of the job, or `timeout` seconds.
 
         A job of provider batches that nobody drives any more is taken up here: its batches are
-        polled and read, by this process alone.
+        polled and read, by this process alone. Of a job that failed only what is at the provider
+        is read; the same call, or `resume`, sends the rest.
 
         Returns:
             The job itself; `status` says whether it is done.
@@ -222,17 +230,26 @@ class Driven:
             StoreError: The batches belong to another account, server or model.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        if self._resumable():
-            self._take_up()
+        again = self._resumable()
+        # A run that failed is told of before anything else, and only then read on.
+        failed = self._run is not None and self._run.error is not None
+        if again and (self._heard or not failed):
+            self._read_on()
         elif self._run is None:
             if not self._watched(until):
                 return self
-            self._take_up()
+            self._read_on()
         self._wait_here(until)
+        self._heard = self._done.is_set()
         run = self._run
         if run is not None and self._prepared is None and self._done.is_set():
             self._tell_what_is_left(run)
         return self
+
+    def _read_on(self) -> None:
+        """Take the job up; of one that failed only what is at the provider."""
+        record = self._journal.job(self.id) or self._record
+        self._take_up(ending=record.state == "failed")
 
     def _tell_what_is_left(self, run: Run) -> None:
         """What only the verb itself would say, where there is no verb: another process waits."""
@@ -276,17 +293,21 @@ class Driven:
         self._done.wait(1.5)
         counts = run.outcome.counts()
         kept = f"{counts['ok'] + counts['cached']:,} of {run.work.count:,} rows kept"
-        ids = self._batch_ids()
-        if run.lane is None or not ids:
+        if run.lane is None or not self._batch_ids():
             return KeyboardInterrupt(
                 f'{kept}. lf.job("{self.id}").join(df) shows them; the same call sends the rest.'
             )
+        return KeyboardInterrupt(f"{kept}. {self._at_provider(run)}")
+
+    def _at_provider(self, run: Run) -> str:
+        """Which batches go on without this process, and how to come back to them."""
+        ids = self._batch_ids()
         named = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-        batches = "1 batch goes" if len(ids) == 1 else f"{len(ids)} batches go"
-        return KeyboardInterrupt(
-            f'{kept}; {batches} on at {run.engine.name} ({named}). lf.job("{self.id}").wait() '
-            f"comes back to it, from any process, and so does the same call; "
-            f'lf.job("{self.id}").cancel() stops it.'
+        go, them = ("batch goes", "it") if len(ids) == 1 else ("batches go", "them")
+        return (
+            f'{len(ids)} {go} on at {run.engine.name} ({named}): lf.job("{self.id}").wait() comes '
+            f"back to {them}, from any process, and so does the same call; "
+            f'lf.job("{self.id}").cancel() stops {them}.'
         )
 
     def _batch_ids(self) -> list[str]:

@@ -78,21 +78,27 @@ class Job(Driven):
 
     # -- results -----------------------------------------------------------------------------
 
+    def _settle(self) -> None:
+        """Wait, but for a job that failed here: it says so each time, whatever is still open."""
+        if not (self._done.is_set() and self._state == "failed"):
+            self.wait()
+        self._heard = True
+
     def check(self) -> None:
         """Wait, and raise what ended the job early, if anything did."""
-        self.wait()
+        self._settle()
         if self._run is not None and self._run.error is not None:
             raise _with_result(self._run.error, self.join())
 
     def result(self) -> Any:
         """Wait, and join as the verb itself does: with its warnings and its errors."""
-        self.wait()
+        self._settle()
         run, prepared = self._run, self._prepared
         if run is None or prepared is None:
             return self.join()
         if run.error is not None:
             raise _with_result(run.error, self.join())
-        if self._state in {"interrupted", "canceled"}:
+        if self._state in {"interrupted", "canceled", "failed"}:
             raise EngineError(
                 f"job {self.id} was stopped: {run.left:,} requests are without an answer. "
                 f"The same call sends the rest.",

@@ -381,6 +381,9 @@ class Run:
     def _end(self, error: BaseException | None) -> None:
         """Stop the job: nothing more is sent, what is in flight is finished. Holds the lock.
 
+        Batches that run at the provider are left there: they are paid for whoever reads them, and
+        an error must not take a day to be heard.
+
         Args:
             error: Why; None: the outage has lasted longer than its patience.
         """
@@ -393,6 +396,8 @@ class Run:
         self.error = self.error or error
         if self._control.mode == "run":
             self._control.mode = "drain"
+            if self._lane is not None:
+                self._lane.waits = False
         self._feed.cond.notify_all()
         self._feed.wake()
 

@@ -280,6 +280,51 @@ def test_u046_no_credit_in_mid_batch_keeps_the_answers_and_a_rerun_sends_the_res
     assert [count for _, count in engine.submits] == [3, 2]
 
 
+def test_an_error_leaves_the_batches_that_run_and_says_how_to_come_back() -> None:
+    broke = [True]
+
+    def answer(text: str) -> Any:
+        if broke[0] and "row 2" in text:
+            return Failure("provider_error", "credit balance is too low", fatal=True, status=402)
+        return loud(text)
+
+    # The first batch (rows 1 to 3) ends with a fatal row; the second never ends.
+    engine = FakeBatchEngine(answer, max_requests=3, batch_faults=[None, "stuck"])
+    with pytest.raises(lf.EngineError, match="credit balance is too low") as caught:
+        frame(7).llm.map(PROMPT, model=engine)
+    left = engine.created[1]
+    [name] = {record.job for record in engine.store.batches()}
+    assert f'1 batch goes on at fake ({left.id}): lf.job("{name}").wait()' in str(caught.value)
+    done = caught.value.result["response"].notna().tolist()
+    assert done == [True, True, False, True, False, False, False]
+    job = lf.job(name)
+    assert job.status().state == "failed"
+    for record in engine._shelf.all():
+        engine._shelf.put({**record, "fault": None})
+    # Waiting reads what is there and sends nothing; the same call sends the rest.
+    assert job.wait().status().state == "failed"
+    assert [count for _, count in engine.submits] == [3, 3]
+    done = job.join()["response"].notna().tolist()
+    assert done == [True, True, False, True, True, True, True]
+    broke[0] = False
+    assert frame(7).llm.map(PROMPT, model=engine)["response"].notna().all()
+    assert [count for _, count in engine.submits] == [3, 3, 1]
+
+
+def test_an_error_that_nobody_has_heard_is_told_before_the_job_is_taken_up() -> None:
+    fatal = Failure("provider_error", "no credit", fatal=True, status=402)
+    engine = FakeBatchEngine(
+        lambda text: fatal if "row 2" in text else "x",
+        max_requests=3,
+        batch_faults=[None, "stuck"],
+    )
+    job = frame(9).llm.submit.map(PROMPT, model=engine)
+    _until(lambda: job.status().state == "failed")
+    for _ in range(2):
+        with pytest.raises(lf.EngineError, match="no credit"):
+            job.result()
+
+
 def test_u134_another_batch_size_asks_nothing_again() -> None:
     data = frame(20)
     engine = FakeBatchEngine(loud, max_requests=4, batch_faults=[None, "unauthorized"])

@@ -79,6 +79,8 @@ class Lane:
     Attributes:
         jobs: Ids of the jobs whose open batches are read: its own, and those taken over.
         unsent: Requests that were taken and are in no batch at the provider yet; about.
+        waits: False: a stream that drains reads what is ready, and leaves the batches that still
+            run to a later one.
         on_closed: Called with the keys of each batch that is over and closed.
         batches: By the provider's id, what the last look at each batch of this lane said.
         counts: What was seen: ``batches`` sent, ``adopted``, ``never_created``, ``requeued``
@@ -121,6 +123,7 @@ class Lane:
         self.clock = clock or Clock()
         self.jobs = [job]
         self.unsent = 0
+        self.waits = True
         self.on_closed: Callable[[AbstractSet[bytes]], None] = lambda keys: None
         self.batches: dict[str, BatchStatus] = {}
         self.counts: Counter[str] = Counter()

@@ -99,7 +99,7 @@ class Work:
             for pack in self._packer.drop():
                 if pack.was is not None:
                     self._journal.batch_state(pack.was, "closed")
-            return not self._sent and not self._doubts
+            return not (self._lane.waits and (self._sent or self._doubts))
         waiting = self._sent or self._doubts or self._packer.ready or self._packer.open
         return self._closed and not waiting
 
