@@ -18,7 +18,7 @@ from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import BudgetError, EngineError, StoreError, warn_user
 from llmframe.journal import JobRecord, Journal
-from llmframe.lanes import twin_of
+from llmframe.lanes import UNSENT, twin_of
 from llmframe.launches import run_over
 from llmframe.outcomes import in_doubt
 from llmframe.prepared import Prepared
@@ -290,7 +290,9 @@ class Driven:
         run = self._run
         assert run is not None
         run.stop("abort")
-        self._done.wait(1.5)
+        # A second Ctrl-C is in a hurry: it gets the same message, at once.
+        with contextlib.suppress(KeyboardInterrupt):
+            self._done.wait(1.5)
         counts = run.outcome.counts()
         kept = f"{counts['ok'] + counts['cached']:,} of {run.work.count:,} rows kept"
         if run.lane is None or not self._batch_ids():
@@ -311,11 +313,11 @@ class Driven:
         )
 
     def _batch_ids(self) -> list[str]:
-        """The provider's ids of the batches that are open."""
+        """The provider's ids of the batches that are open; one may not have been told yet."""
         run = self._run
         jobs = run.lane.jobs if run is not None and run.lane is not None else [self.id]
         records = [record for job in jobs for record in self._journal.batches(job)]
-        return [record.provider_id for record in records if record.provider_id is not None]
+        return [r.provider_id or "on its way" for r in records if r.state not in UNSENT]
 
     # -- ended -------------------------------------------------------------------------------
 

@@ -5,7 +5,12 @@ Over real HTTP: what was sent, cancelled and paid is the emulator's count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -70,3 +75,96 @@ def test_no_credit_in_one_batch_does_not_wait_for_the_others(server: BatchServer
     assert out["response"].tolist() == said(7)
     assert [stored.rows for stored in server.batches.values()] == [3, 3, 1]
     assert paid(server) == [1] * 5 + [2]  # the refused row alone
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------
+
+SUBMIT_AND_WAIT = 'frame.llm.submit.map(PROMPT, model="openai/m", batch=True).wait()'
+VERB = 'frame.llm.map(PROMPT, model="openai/m", batch=True)'
+
+CHILD = """
+import pandas as pd, llmframe as lf
+lf.set_options(poll_interval=0.05)
+frame = pd.DataFrame({{"text": [f"row {{i}}" for i in range(6)]}})
+PROMPT = {prompt!r}
+{code}
+"""
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch, server: BatchServer) -> None:
+    """As a user has it: the server and the key are in the environment."""
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a")
+
+
+@pytest.fixture
+def child(key: None) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts code in a process of its own, as a script."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(code: str) -> subprocess.Popen[str]:
+        text = CHILD.format(prompt=PROMPT, code=code)
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", text],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """What a process says that Ctrl-C ended."""
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT, error
+    return error.splitlines()[-1]
+
+
+def come_back(server: BatchServer, message: str) -> pd.DataFrame:
+    """Do what the message says, in this process, which is another one."""
+    found = re.search(r'lf\.job\("(\w+)"\)\.wait\(\)', message)
+    assert found is not None, message
+    out: pd.DataFrame = lf.job(found[1]).wait().join(frame())
+    return out
+
+
+@pytest.mark.parametrize("code", [SUBMIT_AND_WAIT, VERB])
+def test_u120_a_real_interrupt_leaves_the_batch_running(
+    server: BatchServer, child: Any, code: str
+) -> None:
+    server.plan = Plan(words=["in_progress"] * NEVER)
+    process = child(code)
+    server.wait_for(lambda: server.calls["GET /v1/batches/ID"] >= 2)
+    process.send_signal(signal.SIGINT)
+    message = interrupted(process)
+    [batch] = server.batches
+    assert f"1 of 6 rows kept. 1 batch goes on at openai ({batch})" in message
+    assert server.calls["POST /v1/batches/ID/cancel"] == 0
+    goes_on(server)
+    assert come_back(server, message)["response"].tolist() == said()
+    assert len(server.batches) == 1
+    assert paid(server) == [1] * 5
+    assert len(server.live) == 1  # the canary
+
+
+def test_u120_a_second_interrupt_while_a_create_hangs(server: BatchServer, child: Any) -> None:
+    server.plans = [Plan(create="hang")]
+    process = child(VERB)
+    server.wait_for(lambda: len(server.batches) == 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)  # the first one is given a moment to end the run in
+    process.send_signal(signal.SIGINT)
+    message = interrupted(process)
+    assert "1 batch goes on at openai (on its way)" in message
+    assert server.calls["POST /v1/batches/ID/cancel"] == 0
+    assert come_back(server, message)["response"].tolist() == said()
+    assert len(server.batches) == 1
+    assert paid(server) == [1] * 5

@@ -2,5 +2,6 @@
 
 from llmframe.lanes.lane import Clock, Lane
 from llmframe.lanes.twin import Twin, twin_of
+from llmframe.lanes.work import UNSENT
 
-__all__ = ["Clock", "Lane", "Twin", "twin_of"]
+__all__ = ["UNSENT", "Clock", "Lane", "Twin", "twin_of"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from llmframe.journal import BatchRecord
     from llmframe.lanes.lane import Lane
 
-__all__ = ["Work"]
+__all__ = ["UNSENT", "Work"]
 
 _MOST: Final = 10_000
 """Requests a batch where the provider sets no limit: an expiry loses no more than these."""
@@ -34,7 +34,7 @@ _PATIENCE: Final = 600.0
 """Seconds for which a provider may take no batch before the job ends."""
 _LONGEST: Final = 900.0
 """Seconds of the longest pause, for a full queue or looks that fail."""
-_UNSENT: Final = {"refused", "queue_full"}
+UNSENT: Final = {"refused", "queue_full"}
 """States of an intent of which nothing is at the provider."""
 
 
@@ -355,7 +355,7 @@ class Work:
 
     def _resume(self, record: BatchRecord) -> None:
         now = self._now()
-        if record.state in _UNSENT:
+        if record.state in UNSENT:
             self._fail(record.tag, Failure("no_result", "the batch was not sent", retryable=True))
         elif record.provider_id is None:
             self._journal.batch_state(record.tag, "in_doubt")
