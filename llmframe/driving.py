@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -17,13 +18,14 @@ from typing import Any, Final, TypeVar
 from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import BudgetError, EngineError, StoreError, warn_user
-from llmframe.journal import JobRecord, Journal
+from llmframe.journal import BatchRecord, JobRecord, Journal
 from llmframe.lanes import UNSENT, twin_of
 from llmframe.launches import run_over
 from llmframe.outcomes import in_doubt
 from llmframe.prepared import Prepared
-from llmframe.progress import display
+from llmframe.progress import Progress, display
 from llmframe.runs import Run
+from llmframe.standings import standing
 from llmframe.stored import engine_again, stored_work
 
 __all__ = ["Driven"]
@@ -34,6 +36,8 @@ J = TypeVar("J", bound="Driven")
 
 _LOOK: Final = 0.5
 """Seconds between two looks at a job that another process drives."""
+_COUNT: Final = 10.0
+"""And between two counts of its rows, to show them."""
 _QUIET: Final = 60.0
 """Seconds without a new batch after which an exit waits for no more of them."""
 
@@ -205,13 +209,6 @@ class Driven:
         )
         return open_ended or bool(self._journal.batches(self.id))
 
-    def _seen_state(self, record: JobRecord) -> str:
-        """A job whose driver died says "running" in the journal for ever."""
-        if record.driver is None and record.state in {"running", "interrupted"}:
-            at_provider = self._batch and self._journal.batches(self.id)
-            return "detached" if at_provider else "interrupted"
-        return record.state
-
     # -- waiting -----------------------------------------------------------------------------
 
     def wait(self: J, timeout: float | None = None) -> J:
@@ -278,13 +275,40 @@ class Driven:
 
     def _watched(self, until: float | None) -> bool:
         """Another process drives this job, or nobody does; True: its driver died, it is ours."""
-        while True:
-            record = self._journal.job(self.id) or self._record
-            if record.driver is None:
-                return self._resumable()
-            if record.state != "running" or (until is not None and time.monotonic() >= until):
-                return False
-            time.sleep(_step(until, _LOOK))
+        shown, counted = display(self.id, None), time.monotonic()
+        seen: Progress | None = None
+        try:
+            while True:
+                record = self._journal.job(self.id) or self._record
+                if record.driver is None:
+                    return self._resumable()
+                if record.state != "running" or (until is not None and time.monotonic() >= until):
+                    return False
+                if time.monotonic() - counted >= _COUNT:
+                    seen, counted = self._seen(record), time.monotonic()
+                    shown.update(seen)
+                time.sleep(_step(until, _LOOK))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f'job {self.id} goes on in {record.driver}. lf.job("{self.id}").wait() watches it.'
+            ) from None
+        finally:
+            if seen is not None:
+                shown.close(seen)
+
+    def _seen(self, record: JobRecord) -> Progress:
+        """The run of another process, as the journal shows it."""
+        seen = standing(self._call, self._journal, record)
+        counts = Counter(seen.counts)
+        return Progress(
+            record.count - counts["skipped"] - counts["kept"],
+            counts["ok"],
+            counts["cached"],
+            counts["failed"],
+            cost=seen.cost,
+            seconds=time.time() - record.created,
+            awaited=seen.awaited,
+        )
 
     def _interrupted(self) -> KeyboardInterrupt:
         run = self._run
@@ -312,12 +336,16 @@ class Driven:
             f'lf.job("{self.id}").cancel() stops {them}.'
         )
 
-    def _batch_ids(self) -> list[str]:
-        """The provider's ids of the batches that are open; one may not have been told yet."""
+    def _batches(self, open_only: bool = True) -> list[BatchRecord]:
+        """The batches that were sent, those that it took over included."""
         run = self._run
         jobs = run.lane.jobs if run is not None and run.lane is not None else [self.id]
-        records = [record for job in jobs for record in self._journal.batches(job)]
-        return [r.provider_id or "on its way" for r in records if r.state not in UNSENT]
+        records = [record for job in jobs for record in self._journal.batches(job, open_only)]
+        return [record for record in records if record.state not in UNSENT]
+
+    def _batch_ids(self) -> list[str]:
+        """The provider's ids of the batches that are open; one may not have been told yet."""
+        return [record.provider_id or "on its way" for record in self._batches()]
 
     # -- ended -------------------------------------------------------------------------------
 

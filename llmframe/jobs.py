@@ -17,6 +17,7 @@ from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError, wa
 from llmframe.outcomes import Outcome, judged, outcome_of
 from llmframe.reopened import stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
+from llmframe.standings import standing
 from llmframe.stored import stored_work
 from llmframe.work import Work, compiled
 
@@ -43,10 +44,8 @@ class Job(Driven):
     def status(self) -> JobStatus:
         """Where the job stands: its state, and rows by status."""
         run = self._run
-        if run is None:
-            record = self._journal.job(self.id) or self._record
-            state = self._seen_state(record)
-            return JobStatus(self.id, state, record.count, record.counts, record.spent, None)
+        if run is None or (self._done.is_set() and run.left):
+            return self._status_by_journal()
         outcome, doubts = run.outcome, self._doubts()
         if doubts:
             outcome = outcome.snapshot()
@@ -54,7 +53,33 @@ class Job(Driven):
         counts = outcome.counts()
         progress = run.progress()
         state = self._state if self._done.is_set() else "running"
-        return JobStatus(self.id, state, run.work.count, counts, progress.cost, progress.usage)
+        return JobStatus(
+            self.id,
+            state,
+            run.work.count,
+            counts,
+            progress.cost,
+            progress.usage,
+            progress.awaited,
+            0 if run.lane is None else len(self._batches(open_only=False)),
+        )
+
+    def _status_by_journal(self) -> JobStatus:
+        """Of a job whose run is elsewhere, or ended before it was done: others may have gone on."""
+        record = self._journal.job(self.id) or self._record
+        seen = standing(self._call, self._journal, record)
+        usage = None if self._run is None else self._run.progress().usage
+        return JobStatus(
+            self.id,
+            seen.state,
+            record.count,
+            seen.counts,
+            seen.cost,
+            usage,
+            seen.awaited,
+            seen.batches,
+            seen.reader,
+        )
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from llmframe.options import get_options
 from llmframe.results import Usage
-from llmframe.views import money
+from llmframe.views import age, money
 
-__all__ = ["Display", "Progress", "display"]
+__all__ = ["Awaited", "Display", "Progress", "display", "waiting"]
 
 _AFTER: Final = 0.5
 """Seconds before anything is shown: a short call needs no bar."""
@@ -23,6 +23,45 @@ _LINES: Final = 10.0
 
 _RAREST: Final = 300.0
 """And between two lines of a long run."""
+
+_BATCHES: Final = 60.0
+"""At least between two lines while batches are waited for, which takes hours."""
+
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A batch at a provider.
+
+    Attributes:
+        provider: Such as ``"openai"``.
+        id: The provider's; None while it has not been told.
+        count: Requests in it.
+        done: Of those, the ones that are finished, for good or bad; None where nobody here knows.
+        since: Unix seconds when it was created.
+    """
+
+    provider: str
+    id: str | None
+    count: int
+    done: int | None
+    since: float
+
+    def __str__(self) -> str:
+        count = f"{self.count:,}"
+        if self.done is not None:
+            count = f"{self.done:,}/{count} done"
+        since = age(time.time() - self.since)
+        return f"{self.id or 'on its way'} {count}, since {since}"
+
+
+def waiting(awaited: Sequence[Awaited]) -> str:
+    """``2 batches at openai (batch_a 1,200/5,000 done, since 12 min; batch_b …)``."""
+    named = "; ".join(map(str, awaited[:_NAMED]))
+    more = f" and {len(awaited) - _NAMED:,} more" if len(awaited) > _NAMED else ""
+    batches = "1 batch" if len(awaited) == 1 else f"{len(awaited):,} batches"
+    return f"{batches} at {awaited[0].provider} ({named}{more})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +77,7 @@ class Progress:
         usage: Tokens of this run, failed rows included.
         cost: US$ of this run; None where the model has no known price.
         seconds: Since the run began.
+        awaited: The batches at a provider that it waits for.
     """
 
     total: int
@@ -48,6 +88,7 @@ class Progress:
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
     seconds: float = 0.0
+    awaited: tuple[Awaited, ...] = ()
 
     @property
     def done(self) -> int:
@@ -118,9 +159,11 @@ class _Log:
         )
 
     def update(self, now: Progress) -> None:
-        if time.monotonic() >= self._next and now.done != self._told:
+        if time.monotonic() >= self._next and (now.awaited or now.done != self._told):
             # Ever rarer: a run of hours should not fill its log.
             self._every = min(self._every * 1.3, _RAREST)
+            if now.awaited:
+                self._every = max(self._every, _BATCHES)
             self._next = time.monotonic() + self._every
             self._write(now)
 
@@ -135,6 +178,8 @@ def _detail(now: Progress) -> str:
     parts.append(f"{tokens:,} tokens")
     if now.cost:
         parts.append(money(now.cost))
+    if now.awaited:
+        parts.append(f"waiting for {waiting(now.awaited)}")
     return ", ".join(parts)
 
 

@@ -9,9 +9,10 @@ from statistics import median
 from typing import TYPE_CHECKING, overload
 
 from llmframe.journal import Entry
+from llmframe.progress import Awaited, waiting
 from llmframe.requests import Message
 from llmframe.results import Usage
-from llmframe.views import Sheet, money, number, table_html
+from llmframe.views import Sheet, age, money, number, table_html
 
 if TYPE_CHECKING:
     from llmframe.jobs import Job
@@ -31,6 +32,9 @@ class JobStatus(Sheet):
         counts: Rows by status.
         cost: US$ of this job; None where unknown.
         usage: Tokens of this job; None where another process asked.
+        awaited: Its batches at the provider.
+        batches: Batches that were sent for it so far.
+        reader: Id of the job that took over its batches, where another call did.
     """
 
     id: str
@@ -39,6 +43,9 @@ class JobStatus(Sheet):
     counts: Mapping[str, int] = field(default_factory=dict)
     cost: float | None = None
     usage: Usage | None = field(default_factory=Usage)
+    awaited: tuple[Awaited, ...] = ()
+    batches: int = 0
+    reader: str | None = None
 
     @property
     def ok(self) -> int:
@@ -70,15 +77,31 @@ class JobStatus(Sheet):
         """Rows that may be at the provider, with no proof yet."""
         return self.counts.get("in_doubt", 0)
 
+    @property
+    def at_provider(self) -> str:
+        """``2 of 3 batches``, or nothing where none of its batches is there."""
+        return f"{len(self.awaited)} of {self.batches} batches" if self.awaited else ""
+
+    @property
+    def shown_state(self) -> str:
+        """The state, and who took the batches over."""
+        return self.state if self.reader is None else f"{self.state} (taken over by {self.reader})"
+
     def _title(self) -> str:
-        return f"Job {self.id}: {self.state}"
+        return f"Job {self.id}: {self.shown_state}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "rows", number(self.rows)
+        yield from self.standing()
+        yield "cost", money(self.cost)
+
+    def standing(self) -> Iterable[tuple[str, str]]:
+        """Rows by status, and the batches at the provider."""
         for name, count in self.counts.items():
             if count:
                 yield name, number(count)
-        yield "cost", money(self.cost)
+        if self.awaited:
+            yield "waiting for", waiting(self.awaited)
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,10 +146,8 @@ class Report(Sheet):
         return f"{money(self.status.cost)}, expected {money(self.estimate)}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
-        yield "state", self.status.state
-        for name, count in self.status.counts.items():
-            if count:
-                yield name, number(count)
+        yield "state", self.status.shown_state
+        yield from self.status.standing()
         usage = self.status.usage
         if usage is not None:
             yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
@@ -244,21 +265,22 @@ class JobTable(Sequence["Job"]):
         return len(self._jobs)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """One line a job, as text: id, state, rows, answered, failed, cost, age."""
+        """One line a job, as text: id, state, rows, answered, failed, batches, cost, age."""
         for job in self._jobs:
             status = job.status()
             done = status.ok + status.cached
             yield (
                 status.id,
-                status.state,
+                status.shown_state,
                 number(status.rows),
                 number(done),
                 number(status.failed),
+                status.at_provider,
                 money(status.cost),
-                _age(time.time() - job.created),
+                age(time.time() - job.created),
             )
 
-    _HEADER = ("id", "state", "rows", "answered", "failed", "cost", "age")
+    _HEADER = ("id", "state", "rows", "answered", "failed", "at the provider", "cost", "age")
 
     def __repr__(self) -> str:
         if not self._jobs:
@@ -272,10 +294,3 @@ class JobTable(Sequence["Job"]):
 
     def _repr_html_(self) -> str:
         return table_html("Jobs", self._HEADER, self.rows())
-
-
-def _age(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

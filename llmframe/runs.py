@@ -23,7 +23,7 @@ from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane
 from llmframe.outcomes import Lost, Outcome, entry_of, settle
-from llmframe.progress import Progress
+from llmframe.progress import Awaited, Progress
 from llmframe.results import KINDS, Failure, Result, Usage
 from llmframe.rounds import again_after
 from llmframe.schemas.reading import Reading
@@ -118,6 +118,7 @@ class Run:
 
     def progress(self) -> Progress:
         """The run at this moment; cheap, from any thread."""
+        waits = [] if self._lane is None else self._lane.open
         return Progress(
             self._total,
             **self._rows,
@@ -125,6 +126,16 @@ class Run:
             usage=self._usage,
             cost=None if self._budget.price is None else self._cost,
             seconds=time.monotonic() - self._began,
+            awaited=tuple(
+                Awaited(
+                    self.engine.name,
+                    batch.id,
+                    batch.count,
+                    None if seen is None else seen.done + seen.failed,
+                    batch.created_at,
+                )
+                for batch, seen in waits
+            ),
         )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-__all__ = ["Sheet", "money", "number"]
+__all__ = ["Sheet", "age", "money", "number"]
 
 # A notebook's theme does not follow the system's; these variables do follow the notebook.
 _STYLE: Final = (
@@ -33,6 +33,14 @@ def money(value: float | None) -> str:
     if value is None:
         return "unknown"
     return f"US${value:.2f}" if value >= 1 or value == 0 else f"US${value:.4f}"
+
+
+def age(seconds: float) -> str:
+    """``12 min``, in the largest unit that gives at least 1."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
 
 
 class Sheet:

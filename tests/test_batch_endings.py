@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
+from llmframe import cli, progress
 from tests.servers.openai_batches import BatchServer, Plan, Row
 
 PROMPT = "Say it: {text}"
@@ -75,6 +77,64 @@ def test_no_credit_in_one_batch_does_not_wait_for_the_others(server: BatchServer
     assert out["response"].tolist() == said(7)
     assert [stored.rows for stored in server.batches.values()] == [3, 3, 1]
     assert paid(server) == [1] * 5 + [2]  # the refused row alone
+
+
+# -- what is waited for ----------------------------------------------------------------------
+
+
+def test_the_batches_that_are_waited_for_are_named(
+    server: BatchServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.plan = Plan(words=["in_progress"] * NEVER)
+    server.on_create = lambda stored: stored.record.update(
+        request_counts={"total": 5, "completed": 2, "failed": 1}
+    )
+    job = frame().llm.submit.map(PROMPT, model=engine(server))
+    with lf.set_options(progress=True):
+        job.wait(timeout=1.5)
+    [batch] = server.batches
+    named = f"1 batch at openai ({batch} 3/5 done, since "
+    lines = capsys.readouterr().err.splitlines()
+    assert any(f"1 of 6 rows, 30 tokens, waiting for {named}" in line for line in lines), lines
+    assert f"waiting for  {named}" in repr(job.status())
+    goes_on(server)
+    assert job.wait().status().awaited == ()
+    assert (job.status().batches, job.status().ok) == (1, 6)
+
+
+def test_a_log_file_gets_a_line_a_minute_at_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("LLMFRAME_PROGRESS")
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    log = progress.display("j_1", None)
+    batches = (progress.Awaited("openai", "batch_a", 5000, 0, time.time() - 720),) * 5
+    for _ in range(3600):
+        clock[0] += 1.0
+        log.update(progress.Progress(10, awaited=batches))
+    lines = capsys.readouterr().err.splitlines()
+    assert 10 < len(lines) <= 60
+    assert lines[0].count("batch_a 0/5,000 done, since 12 min") == 3
+    assert "5 batches at openai" in lines[0]
+    assert "and 2 more" in lines[0]
+
+
+def test_watch_names_the_batches(
+    server: BatchServer, key: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.plan = Plan(words=["in_progress"] * NEVER)
+    job = frame().llm.submit.map(PROMPT, model="openai/m", batch=True)
+    server.wait_for(lambda: len(server.batches) == 1)
+    job._run.stop("abort")  # as the death of its process
+    job._done.wait(10)
+    threading.Timer(1.5, goes_on, [server]).start()
+    with lf.set_options(progress=True):
+        assert cli.main(["watch", job.id]) == 0
+    [batch] = server.batches
+    written = capsys.readouterr()
+    assert f"waiting for 1 batch at openai ({batch} " in written.err
+    assert "6 of 6 rows answered" in written.out
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------------

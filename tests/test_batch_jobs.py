@@ -548,6 +548,40 @@ def test_a_job_is_taken_up_by_id_in_another_process(elsewhere: Elsewhere) -> Non
     assert counts(engine) == [8]
 
 
+def test_the_table_says_what_is_true_of_jobs_that_others_left(elsewhere: Elsewhere) -> None:
+    name = elsewhere("print(frame(9).llm.submit.map(PROMPT, model=engine(polls=10**9)).id)")
+    engine = elsewhere.engine(polls=10**9)
+    [batch] = engine.created
+    [row] = lf.jobs().rows()
+    # The canary is answered; the batch is at the provider.
+    assert row[:6] == (name, "detached", "9", "1", "0", "1 of 1 batches")
+    assert f"1 batch at fake ({batch.id} 8, since " in repr(lf.job(name).status())
+    # Another call reads its batch.
+    other = frame(9).llm.submit.map(PROMPT, model=engine)
+    _until(lambda: lf.job(name).status().reader == other.id)
+    assert lf.job(name).status().state == "running"
+    engine._polls = 0
+    other.wait()
+    for job in (other, lf.job(name)):
+        assert job.status().state == "done"
+        assert job.status().ok + job.status().cached == 9
+    assert f"done (taken over by {other.id})" in repr(lf.jobs())
+
+
+def test_a_job_that_ended_early_counts_what_others_answered_since() -> None:
+    broke = [True]
+    bad = Failure("provider_error", "no credit", fatal=True, status=402)
+    engine = FakeBatchEngine(lambda text: bad if broke[0] and "row 2" in text else loud(text))
+    first = frame(4).llm.submit.map(PROMPT, model=engine)
+    with pytest.raises(lf.EngineError):
+        first.result()
+    assert (first.status().ok, first.status().pending) == (3, 1)
+    broke[0] = False
+    frame(4).llm.map(PROMPT, model=engine)
+    assert (first.status().ok, first.status().pending) == (4, 0)
+    assert first.status().state == "failed"
+
+
 def test_rounds_go_on_in_another_process_where_prompts_are_stored(elsewhere: Elsewhere) -> None:
     name = elsewhere(
         """

@@ -17,6 +17,6 @@ Examples:
 """
 
 from llmframe.journal.store import Journal
-from llmframe.journal.values import CHUNK, BatchRecord, Entry, JobRecord, new_job_id
+from llmframe.journal.values import CHUNK, BatchRecord, Entry, JobRecord, Tally, new_job_id
 
-__all__ = ["CHUNK", "BatchRecord", "Entry", "JobRecord", "Journal", "new_job_id"]
+__all__ = ["CHUNK", "BatchRecord", "Entry", "JobRecord", "Journal", "Tally", "new_job_id"]

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from llmframe.journal.owners import Process, ensure, living, reap
-from llmframe.journal.values import Entry
+from llmframe.journal.values import Entry, Tally
 from llmframe.results import Usage
 
 __all__ = ["claim", "head", "held", "prompt", "read", "release", "row_of", "store"]
@@ -237,6 +237,21 @@ def batched(keys: Sequence[bytes]) -> Iterator[tuple[str, Sequence[bytes]]]:
 def read(db: sqlite3.Connection, marks: str, keys: Sequence[bytes]) -> list[Entry]:
     """Every reply to `keys` (from `batched`), in the order they came."""
     return [_entry(row) for row in db.execute(_READ.format(marks), keys)]
+
+
+_TALLY: Final = (
+    "SELECT r.key, SUM(p.kind = 'ok'), SUM(p.kind = 'ok' AND p.at >= ?), COUNT(*),"
+    " SUM(CASE WHEN p.at >= ? THEN p.cost END), p.kind, MAX(p.id)"  # `kind` is the last one's
+    " FROM request r CROSS JOIN reply p ON p.request = r.id WHERE r.key IN ({}) GROUP BY r.key"
+)
+
+
+def tally(
+    db: sqlite3.Connection, marks: str, keys: Sequence[bytes], since: float
+) -> dict[bytes, Tally]:
+    """The replies to `keys` (from `batched`), counted; keys without any are left out."""
+    rows = db.execute(_TALLY.format(marks), (since, since, *keys))
+    return {row[0]: Tally(*row[1:6]) for row in rows}
 
 
 def _entry(row: Row) -> Entry:

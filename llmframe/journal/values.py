@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from llmframe.results import Usage
 
-__all__ = ["CHUNK", "BatchRecord", "Entry", "JobRecord", "new_job_id"]
+__all__ = ["CHUNK", "BatchRecord", "Entry", "JobRecord", "Tally", "new_job_id"]
 
 CHUNK: Final = 4096
 """Rows of a job that are stored together."""
@@ -60,6 +60,24 @@ class Entry(NamedTuple):
     maybe_paid: bool = False
     asked: str | None = None
     reasoning: str | None = None
+
+
+class Tally(NamedTuple):
+    """The replies to one request, counted.
+
+    Attributes:
+        good: Replies that the engine called good.
+        new: Of those, the ones from `since` on.
+        replies: All of them.
+        cost: US$ of the replies from `since` on; None where none has a price.
+        kind: Of the last reply, as `Entry.kind`.
+    """
+
+    good: int
+    new: int
+    replies: int
+    cost: float | None
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A provider's batch API as a stream, so that a batch engine is an engine like any other."""
 
-from llmframe.lanes.lane import Clock, Lane
+from llmframe.lanes.lane import READER, Clock, Lane
 from llmframe.lanes.twin import Twin, twin_of
 from llmframe.lanes.work import UNSENT
 
-__all__ = ["UNSENT", "Clock", "Lane", "Twin", "twin_of"]
+__all__ = ["READER", "UNSENT", "Clock", "Lane", "Twin", "twin_of"]

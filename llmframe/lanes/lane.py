@@ -23,10 +23,12 @@ from llmframe.results import Result
 if TYPE_CHECKING:
     from llmframe.journal import Journal
 
-__all__ = ["Clock", "Lane"]
+__all__ = ["READER", "Clock", "Lane"]
 
 log = logging.getLogger("llmframe")
 
+READER: Final = "read by"
+"""Note of a batch: the job that took it over."""
 _TICK: Final = 0.1
 """Seconds between two looks at `control`, which has no signal of its own."""
 
@@ -191,6 +193,14 @@ class Lane:
             over.leave()
 
     @property
+    def open(self) -> list[tuple[Batch, BatchStatus | None]]:
+        """The batches that its streams wait for, and what the last look at each said."""
+        with self._lock:
+            works = set(self._driven.values())
+        batches = [sent.batch for work in works for sent in work.sent]
+        return [(batch, self.batches.get(batch.id)) for batch in batches]
+
+    @property
     def busy(self) -> bool:
         """Whether a stream, or the thread of one that was left, still has a batch in hand."""
         return bool(self._driven)
@@ -214,6 +224,8 @@ class Lane:
                 if not any(map(wanted, keys)) or not self._may_drive(record.job):
                     continue
                 self.jobs.append(record.job)
+            if record.job != self.job and record.notes.get(READER) != self.job:
+                self.journal.note(record.tag, READER, self.job)
             at_provider |= keys
         return at_provider
 

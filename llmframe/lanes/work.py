@@ -74,6 +74,11 @@ class Work:
         self._full_pause = lane.poll_interval
         self._failing_since: float | None = None
 
+    @property
+    def sent(self) -> list[Sent]:
+        """The batches that are waited for; from any thread."""
+        return list(self._sent.values())
+
     def run(self) -> None:
         """Until the source is closed and every batch is read, or the stream is left."""
         self._source.on_ready(self._over.wake.set)
