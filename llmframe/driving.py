@@ -234,6 +234,7 @@ class Driven:
             self._read_on()
         elif self._run is None:
             if not self._watched(until):
+                self._tell_what_was_left()
                 return self
             self._read_on()
         self._wait_here(until)
@@ -247,6 +248,17 @@ class Driven:
         """Take the job up; of one that failed only what is at the provider."""
         record = self._journal.job(self.id) or self._record
         self._take_up(ending=record.state == "failed")
+
+    def _tell_what_was_left(self) -> None:
+        """Of a job that nobody drives, and that nobody can go on with from here."""
+        record = self._journal.job(self.id) or self._record
+        counts = Counter(standing(self._call, self._journal, record).counts)
+        if record.driver is None and counts["pending"]:
+            why = f" It ended early: {record.error}" if record.error else ""
+            warn_user(
+                f"{counts['pending']:,} rows of job {self.id} are without an answer, and nobody is "
+                f"at them.{why} The same call on the frame sends them, and only them."
+            )
 
     def _tell_what_is_left(self, run: Run) -> None:
         """What only the verb itself would say, where there is no verb: another process waits."""

@@ -616,6 +616,52 @@ def test_a_killed_process_between_create_and_answer(elsewhere: Elsewhere) -> Non
     assert counts(engine) == [8]
 
 
+def test_a_killed_submitter_leaves_rows_that_nobody_has_claimed(elsewhere: Elsewhere) -> None:
+    elsewhere(
+        """
+        class Dies(FakeBatchEngine):
+            def submit(self, lines, tag, note):
+                batch = super().submit(lines, tag, note)
+                if len(self.submits) == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return batch
+
+        frame(900).llm.map(PROMPT, model=Dies(
+            loud, directory=engine()._shelf.directory, max_requests=100, polls=10**9))
+        """,
+        status=-9,
+    )
+    [found] = lf.jobs()
+    engine = elsewhere.engine(max_requests=100)
+    with pytest.warns(UserWarning, match="The same call on the frame sends them") as told:
+        job = lf.job(found.id).resume(model=engine).wait()
+    [said] = [str(warning.message) for warning in told]
+    never = int(said.split()[0])
+    assert said.startswith(f"{never} requests of job {job.id} were never sent")
+    assert 0 < never < 700
+    states = job.join(frame(900)).llm.status().value_counts()
+    assert (states["ok"], states["pending"]) == (900 - never, never)
+    assert lf.job(job.id).status().state == "interrupted"
+    # Whoever waits for it later, elsewhere, hears of them too.
+    again = elsewhere(
+        f"""
+        import warnings
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            lf.job({job.id!r}).wait()
+        print(*[warning.message for warning in told])
+        """
+    )
+    assert again.startswith(f"{never} rows of job {job.id} are without an answer")
+    assert "The same call" in again
+    fresh = elsewhere.engine()
+    assert frame(900).llm.map(PROMPT, model=fresh)["response"].tolist() == [
+        f"ROW {i}" for i in range(900)
+    ]
+    assert len(fresh.requests) == never
+    assert sum(counts(engine)) == 897  # and a canary of each of the three that sent something
+
+
 def test_two_processes_one_job(elsewhere: Elsewhere) -> None:
     name = elsewhere("print(frame(9).llm.submit.map(PROMPT, model=engine(polls=10**9)).id)")
     engine = elsewhere.engine(polls=10**9)
