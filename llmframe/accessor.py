@@ -257,7 +257,7 @@ class _Looks(_Holder):
         return pd.concat(list(tables.values()))
 
     def status(self, column: Any = None) -> pd.Series:
-        """State of each row: ok, cached, skipped, failed, pending or in_doubt.
+        """State of each row: ok, cached, skipped, failed, pending, in_doubt or kept.
 
         Args:
             column: Of which output column; None: of the one written last.

@@ -37,7 +37,7 @@ __all__ = [
     "written",
 ]
 
-STATUSES: Final = ("ok", "cached", "skipped", "failed", "pending", "in_doubt")
+STATUSES: Final = ("ok", "cached", "skipped", "failed", "pending", "in_doubt", "kept")
 """What a row can be, in the order of the categories of `status_series`."""
 
 Data = pd.DataFrame | pd.Series

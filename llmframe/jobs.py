@@ -10,6 +10,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from llmframe import frames, joins
 from llmframe.calls import Call
 from llmframe.driving import Driven, tell
@@ -19,7 +21,7 @@ from llmframe.reopened import stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
 from llmframe.standings import standing
 from llmframe.stored import stored_work
-from llmframe.work import Work, compiled
+from llmframe.work import KEPT, Work, compiled
 
 __all__ = ["Job"]
 
@@ -205,7 +207,22 @@ class Job(Driven):
 
     def trace_on(self, df: Any, label: Any, position: int | None) -> Trace:
         """As `trace`, for a row of `df`."""
-        return self._trace(df, compiled(self._call, frames.Table(df)), label, position)
+        return self._trace(df, self._work_on(df, self._call), label, position)
+
+    def _work_on(self, df: Any, call: Call) -> Work:
+        """The rows of `df`, less those that had a value which the call kept."""
+        work = compiled(call, frames.Table(df))
+        if call.look.get("fill"):
+            here = work.inverse >= 0
+            mine = {
+                chunk[i : i + 16]
+                for _, chunk, _, _ in self._journal.rows(self.id)
+                for i in range(0, len(chunk), 16)
+            }
+            foreign = np.array([key not in mine for key in work.keys], dtype=bool)
+            here[here] = foreign[work.inverse[here]]
+            work.keep(here & ~frames.unfilled(df, call.columns))
+        return work
 
     def _trace(self, data: Any, work: Work, label: Any, position: int | None) -> Trace:
         row = joins.place_of(data, label) if position is None else position
@@ -215,14 +232,17 @@ class Job(Driven):
         place = int(work.inverse[row])
         if place < 0:
             failure = work.failures.get(row)
-            return Trace(shown, (), (), failure.message if failure else "a cell is missing")
+            note = "it had a value, which was kept"
+            if work.status[row] != KEPT:
+                note = failure.message if failure else "a cell is missing"
+            return Trace(shown, (), (), note)
         key = work.keys[place]
         entries = self._journal.replies([key]).get(key, [])
         return Trace(shown, work.request(place).messages, judged(work.call, entries))
 
     def on(self, df: Any, call: Call | None = None) -> Outcome:
         """What became of the rows of `df`, matched by key."""
-        work = compiled(call or self._call, frames.Table(df))
+        work = self._work_on(df, call or self._call)
         return outcome_of(work, self._journal, self._record.created)
 
     def failures(self) -> Any:

@@ -47,6 +47,7 @@ class Plan(Sheet):
         pilot: Rows that the plan bought, and kept.
         spent: US$ that they cost.
         interval: With a pilot: US$ that the rest costs, from and to, 19 times of 20.
+        kept: Rows that had a value already, under ``if_exists="fill"``.
     """
 
     model: str
@@ -67,6 +68,7 @@ class Plan(Sheet):
     pilot: int = 0
     spent: float | None = None
     interval: tuple[float, float] | None = None
+    kept: int = 0
 
     @property
     def expected(self) -> float | None:
@@ -81,6 +83,8 @@ class Plan(Sheet):
         yield "to send", number(self.requests)
         yield "cached", number(self.cached)
         yield "skipped", number(self.skipped)
+        if self.kept:
+            yield "kept", number(self.kept)
         if self.unrenderable:
             yield "cannot be rendered", number(self.unrenderable)
         yield "tokens", f"about {number(self.tokens[0])} in, {number(self.tokens[1])} out"
@@ -192,4 +196,5 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
         prompts=prompts,
         keys=keys,
         batch=run.lane is not None,
+        kept=counts["kept"],
     )

@@ -78,6 +78,11 @@ class JobStatus(Sheet):
         return self.counts.get("in_doubt", 0)
 
     @property
+    def kept(self) -> int:
+        """Rows that had a value already, under ``if_exists="fill"``."""
+        return self.counts.get("kept", 0)
+
+    @property
     def at_provider(self) -> str:
         """``2 of 3 batches``, or nothing where none of its batches is there."""
         return f"{len(self.awaited)} of {self.batches} batches" if self.awaited else ""

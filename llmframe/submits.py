@@ -195,6 +195,9 @@ def _estimate(prepared: Prepared, run: Run) -> float | None:
 def jobs() -> JobTable:
     """Every job in the store, newest first, from any process.
 
+    A job on `lf.testing.FakeEngine` is not among them: it leaves nothing behind in the store. Its
+    own process finds it by `lf.job(id)`.
+
     Returns:
         A sequence of `Job`, with a readable text and HTML form.
     """

@@ -21,9 +21,9 @@ from llmframe.results import Failure
 
 __all__ = ["STATUS", "Rows", "Source", "Work", "compiled", "unique"]
 
-STATUS: Final = ("pending", "ok", "cached", "skipped", "failed", "in_doubt")
-"""Row states; arrays hold their places in this tuple."""
-PENDING, OK, CACHED, SKIPPED, FAILED, IN_DOUBT = range(6)
+STATUS: Final = ("pending", "ok", "cached", "skipped", "failed", "in_doubt", "kept")
+"""Row states; arrays, stored ones too, hold their places in this tuple."""
+PENDING, OK, CACHED, SKIPPED, FAILED, IN_DOUBT, KEPT = range(7)
 
 
 class Rows(Protocol):
@@ -91,6 +91,11 @@ class Work:
         here = place - len(self.keys)
         return self.keys[place] if here < 0 else self.aux[here]
 
+    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
+        """These rows were not asked: they had a value, which was kept."""
+        self.inverse[rows] = -1
+        self.status[rows] = KEPT
+
     @property
     def shared(self) -> tuple[Message, ...]:
         """The messages that every row begins with."""
@@ -145,7 +150,7 @@ def compiled(call: Call, source: Source, asked: npt.NDArray[np.bool_] | None = N
     partly = 0
     for position in range(source.count):
         if asked is not None and not asked[position]:
-            status[position] = SKIPPED
+            status[position] = KEPT if call.look.get("fill") else SKIPPED
             continue
         values = rows[position]
         if call.missing != "blank" and (gap := prompt.missing(values)) != "none":

@@ -762,6 +762,13 @@ def test_wait_with_a_timeout_comes_back(serve: Any) -> None:
     assert job.status().state == "canceled"
 
 
+def test_a_job_on_the_fake_engine_is_found_and_not_listed() -> None:
+    job = pd.DataFrame({"t": ["a"]}).llm.submit.map("{t}", model=lf.testing.FakeEngine()).wait()
+
+    assert lf.job(job.id).status().state == "done"
+    assert len(lf.jobs()) == 0
+
+
 def test_jobs_are_found_again(df: pd.DataFrame) -> None:
     engine = Scripted(lambda r: Failure("refused", "no") if prompt_of(r) == "b" else prompt_of(r))
     with all_warnings():

@@ -281,3 +281,27 @@ def test_u144_fill_asks_only_the_rows_that_have_no_value(dtype: Any) -> None:
     assert out["response"].tolist() == ["x", "b"]
     assert list(out.columns) == ["t", "response"]
     assert df["response"].isna().tolist() == [False, True]
+
+
+def test_rows_that_fill_did_not_ask_are_kept_and_say_so() -> None:
+    engine = Scripted(echo)
+    df = pd.DataFrame({"t": ["a", "b", "c", None], "response": ["x", None, None, None]})
+    asked = {"model": engine, "if_exists": "fill", "errors": "coerce"}
+
+    plan = df.llm.plan.map("{t}", **asked)
+    job = df.llm.submit.map("{t}", details=True, **asked)
+    out = job.result()
+
+    assert (plan.kept, plan.skipped, plan.requests) == (1, 1, 2)
+    assert "kept" in repr(plan)
+    assert job.status().kept == 1
+    expected = ["kept", "ok", "ok", "skipped"]
+    assert out["llm_status"].tolist() == expected
+    assert out.llm.status().tolist() == expected
+    # In any order and with rows that came later; what was not asked and has no value is pending.
+    more = pd.concat([out.iloc[::-1], pd.DataFrame({"t": ["d"]})])
+    more.attrs = out.attrs
+    assert more.llm.status().tolist() == [*expected[::-1], "pending"]
+    assert "had a value, which was kept" in repr(out.llm.trace(0))
+    assert "had a value, which was kept" in repr(job.trace(0))
+    assert out.llm.failures().empty
