@@ -1,4 +1,4 @@
-"""JSONL as the common tongue: lines for whatever runs OpenAI-shaped batches, and its results back.
+"""JSONL as the common tongue: lines for whatever runs batches, and its results back.
 
 ``df.llm.to_jsonl(path, prompt, …)`` writes the lines, and beside them a key map that says what
 was asked; ``df.llm.from_jsonl(results)`` joins what came back, with the checks and the columns of
@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -21,14 +22,15 @@ from llmframe import frames, joins
 from llmframe.answer_lines import BadLine, read_answers
 from llmframe.calls import call_from
 from llmframe.costs import price
+from llmframe.engines import anthropic_bodies
 from llmframe.engines.openai_bodies import Bodies, features_of
 from llmframe.errors import RowsFailed, SchemaError, StoreError, warn_user
 from llmframe.journal import Entry, JobRecord, Journal, new_job_id
 from llmframe.keywords import Common
-from llmframe.launches import journal_of
+from llmframe.launches import journal_of, run_over
 from llmframe.outcomes import Lost, Outcome, entry_of, outcome_of
 from llmframe.reopened import save_rows, with_code
-from llmframe.requests import custom_id
+from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
 from llmframe.verbs import prepare_map
 from llmframe.work import PENDING, Work, compiled
@@ -36,19 +38,24 @@ from llmframe.work import PENDING, Work, compiled
 __all__ = ["from_jsonl", "to_jsonl"]
 
 _KEYS: Final = ".keys.json"
-_URL: Final = "/v1/chat/completions"
+_CHAT: Final = "/v1/chat/completions"
+_RESPONSES: Final = "/v1/responses"
 _GROUP: Final = 500
 
 
 def to_jsonl(
     data: Any, /, path: str | os.PathLike[str], prompt: Any, schema: Any = None, **common: Any
 ) -> Path:
-    """Write one line a distinct request, in OpenAI's batch shape; nothing is sent.
+    """Write one line for each request that `map` would send; nothing is sent.
 
     The lines are what OpenAI's Batch API, every service that imitates it, and
-    ``vllm run-batch -i requests.jsonl -o results.jsonl --model …`` read. Beside them stands
-    ``<path>.keys.json``, which `from_jsonl` needs: what was asked, and the label of the row that
-    each id stands for.
+    ``vllm run-batch -i requests.jsonl -o results.jsonl --model …`` read, for the engine's
+    ``endpoint=``. With an Anthropic model each line is an element of ``requests`` of its Message
+    Batches. Beside them stands ``<path>.keys.json``, which `from_jsonl` needs: what was asked, and
+    the label of the row that each id stands for.
+
+    Rows that are answered in the store are left out, as `map` leaves them out, and so are those
+    that are on their way elsewhere; ``cache=False`` writes them all, to be asked anew.
 
     Args:
         data: DataFrame or Series.
@@ -61,28 +68,27 @@ def to_jsonl(
         `path`.
 
     Raises:
-        SchemaError: There is nothing to ask.
+        SchemaError: There is nothing to ask, or every row is answered.
     """
     given: Common = common  # type: ignore[assignment]
     prepared = _prepared(data, prompt, schema, **given)
     call, engine = prepared.call, prepared.engine
+    if not prepared.cache:
+        call = replace(call, salt=new_job_id())
     work = compiled(call, prepared.table, prepared.asked)
-    if not work.keys:
-        raise SchemaError("no row has anything to ask, so there is no line to write.")
-    official = (getattr(engine, "base_url", None) or "").startswith("https://api.openai.com")
-    bodies, features = Bodies(engine.model), features_of(engine.model, official)
+    places = _to_write(work, engine)
+    line = _lines_for(engine)
     path = Path(path)
     half = path.with_name(path.name + ".part")
     labels: dict[str, str] = {}
     with half.open("wb") as file:
-        for place, key in enumerate(work.keys):
+        for place in places:
             request = work.request(place)
-            name = custom_id(request.position, key, 1)
+            name = custom_id(request.position, request.key, 1)
             labels[name] = prepared.table.label_text(request.position)
-            body = json.loads(bodies.encode(request, features))
-            line = {"custom_id": name, "method": "POST", "url": _URL, "body": body}
             # ASCII: some services split their input at every line break that Unicode knows.
-            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            read = {"custom_id": name, **line(request)}
+            file.write(json.dumps(read, separators=(",", ":")).encode() + b"\n")
     stored = {
         "llmframe": 1,
         "engine": {"name": engine.name, "model": engine.model},
@@ -92,6 +98,47 @@ def to_jsonl(
     _keys_of(path).write_bytes(orjson.dumps(stored))
     half.replace(path)
     return path
+
+
+def _to_write(work: Work, engine: Any) -> list[int]:
+    """Places of the requests that `map` would send now.
+
+    Raises:
+        SchemaError: There are none.
+    """
+    if not work.keys:
+        raise SchemaError("no row has anything to ask, so there is no line to write.")
+    journal = journal_of(None)  # where `from_jsonl` puts the answers
+    asked = run_over(work, engine, journal, "jsonl").missing()
+    places = [place for place in asked if place < len(work.keys)]
+    held = journal.held([work.keys[place] for place in places])
+    if held:
+        warn_user(
+            f"{len(held):,} rows are on their way already, in a batch at a provider or in another "
+            f"call, and were left out. lf.jobs() shows where."
+        )
+        places = [place for place in places if work.keys[place] not in held]
+    if not places:
+        raise SchemaError(
+            "every row is answered or on its way, so there is no line to write. map(…) gives the "
+            "answers without sending anything; cache=False writes all rows, to be asked anew."
+        )
+    return places
+
+
+def _lines_for(engine: Any) -> Callable[[Request], dict[str, Any]]:
+    """Makes a line but for its id, in the shape of the engine's provider."""
+    if engine.name == "anthropic":
+        params, taken = anthropic_bodies.Bodies(engine.model), anthropic_bodies.Features()
+        return lambda request: {"params": json.loads(params.encode(request, taken, ttl="1h"))}
+    url = getattr(engine, "endpoint", _CHAT)
+    official = (getattr(engine, "base_url", None) or "").startswith("https://api.openai.com")
+    bodies, features = Bodies(engine.model, url == _RESPONSES), features_of(engine.model, official)
+    return lambda request: {
+        "method": "POST",
+        "url": url,
+        "body": json.loads(bodies.encode(request, features)),
+    }
 
 
 def _prepared(data: Any, prompt: Any, schema: Any, **common: Unpack[Common]) -> Any:
@@ -155,7 +202,7 @@ def from_jsonl(
     save_rows(journal, name, work, table)
     _take_in(path, work, journal, stored["engine"])
     outcome = outcome_of(work, journal, made)
-    _lose_the_rest(outcome, path)
+    _lose_the_rest(outcome, path, journal)
     journal.update_job(name, state="done", finished=time.time(), counts=outcome.counts())
     out = joins.joined(data, call, outcome, name)
     joins.warn(call, outcome)
@@ -214,8 +261,20 @@ def _take_in(path: Path, work: Work, journal: Journal, engine: dict[str, str]) -
         warn_user(f"{str(path)!r} has lines that were left out: {parts}.{why}")
 
 
-def _lose_the_rest(outcome: Outcome, path: Path) -> None:
+def _lose_the_rest(outcome: Outcome, path: Path, journal: Journal) -> None:
+    """A failure of its own for each row without a line, stored like any other.
+
+    Not for what is on its way elsewhere: it has an end of its own, and a stored reply would end
+    the claim that keeps it from being sent again.
+    """
     failure = Failure("no_result", f"{path.name} has no line for this row", retryable=True)
-    for place in range(len(outcome.work.keys)):
-        if outcome.status[place] == PENDING:
-            outcome.lose(place, Lost(failure))
+    keys, now = outcome.work.keys, time.time()
+    pending = [place for place in range(len(keys)) if outcome.status[place] == PENDING]
+    held = journal.held([keys[place] for place in pending])
+    missing = [place for place in pending if keys[place] not in held]
+    for place in missing:
+        outcome.lose(place, Lost(failure, attempts=1))
+    for start in range(0, len(missing), _GROUP):
+        lost = [Result(keys[place], failure=failure) for place in missing[start : start + _GROUP]]
+        journal.record([entry_of(result, None, now, 1, None, "batch") for result in lost])
+    journal.flush()

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
-from llmframe.testing import FakeEngine
+from llmframe.journal import Journal
+from llmframe.testing import FakeBatchEngine, FakeEngine
 
 LABELS = {"label": str, "score": int}
 
@@ -108,11 +109,21 @@ def test_results_join_by_id_with_the_checks_and_columns_of_map(tmp_path: Path) -
         "v": "invalid_request",
         "w": "invalid_request",
         "x": "provider_error",
+        "y": "no_result",  # it has no line at all
     }
     assert "bad schema" in failures.loc["v", "message"]
     assert "URL was wrong" in failures.loc["w", "message"]
     assert "no reason given (status 0)" in failures.loc["x", "message"]
-    assert out.llm.status().loc["y"] == "pending"  # it has no line at all
+    assert failures.loc["y", "message"] == "out.jsonl has no line for this row"
+    assert out.llm.status().tolist() == [
+        "ok",
+        "failed",
+        "failed",
+        "failed",
+        "failed",
+        "failed",
+        "ok",
+    ]
 
 
 def test_u016_a_garbage_line_costs_that_line_alone(tmp_path: Path) -> None:
@@ -161,3 +172,114 @@ def test_what_came_by_file_is_not_asked_again(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("\n".join(json.dumps(ok(line, "seen")) for line in lines))
     assert data.llm.from_jsonl(tmp_path / "out.jsonl")["response"].eq("seen").all()
     assert data.llm.map("Look at {text}", model=engine)["response"].eq("seen").all()
+
+
+PROMPT = "Look at {text}"
+
+
+def ids(path: Path) -> list[str]:
+    return [json.loads(line)["custom_id"] for line in path.read_bytes().splitlines()]
+
+
+def test_what_is_answered_is_written_only_when_told(tmp_path: Path) -> None:
+    engine = lf.OpenAI("m", base_url="http://127.0.0.1:9/v1", api_key="k")
+    data = frame()
+    path = data.llm.to_jsonl(tmp_path / "in.jsonl", PROMPT, model=engine)
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    (tmp_path / "out.jsonl").write_text("\n".join(json.dumps(ok(x, "seen")) for x in lines[:4]))
+    with pytest.warns(lf.RowsFailedWarning, match="2 no_result"):
+        data.llm.from_jsonl(tmp_path / "out.jsonl")
+    rest = data.llm.to_jsonl(tmp_path / "rest.jsonl", PROMPT, model=engine)
+    assert ids(rest) == ids(path)[4:]
+    (tmp_path / "out2.jsonl").write_text("\n".join(json.dumps(ok(x, "new")) for x in lines[4:]))
+    out = data.llm.from_jsonl(tmp_path / "out2.jsonl")
+    assert out["response"].tolist() == ["seen"] * 4 + ["new"] * 2 + ["seen"]
+    assert out.llm.failures().empty
+    with pytest.raises(lf.SchemaError, match="cache=False writes all"):
+        data.llm.to_jsonl(tmp_path / "none.jsonl", PROMPT, model=engine)
+    assert not (tmp_path / "none.jsonl").exists()
+    # Asked anew: under ids of their own, so that the answers are not taken for the old ones.
+    every = data.llm.to_jsonl(tmp_path / "all.jsonl", PROMPT, model=engine, cache=False)
+    assert len(ids(every)) == 6
+    assert not set(ids(every)) & set(ids(path))
+    lines = [json.loads(line) for line in every.read_bytes().splitlines()]
+    (tmp_path / "out3.jsonl").write_text("\n".join(json.dumps(ok(x, "anew")) for x in lines))
+    assert data.llm.from_jsonl(tmp_path / "out3.jsonl")["response"].eq("anew").all()
+
+
+def test_what_is_at_a_provider_is_left_out_and_stays_there(tmp_path: Path) -> None:
+    engine = FakeBatchEngine("late", directory=tmp_path / "provider", polls=10**9)
+    with lf.set_options(poll_interval=0.02):
+        job = frame().iloc[:4].llm.submit.map(PROMPT, model=engine)
+        job.wait(timeout=0.5)
+        with pytest.warns(UserWarning, match="3 rows are on their way already"):
+            path = frame().llm.to_jsonl(tmp_path / "in.jsonl", PROMPT, model=engine)
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        assert len(lines) == 2  # one is the canary's, three are in the batch
+        (tmp_path / "out.jsonl").write_text("\n".join(json.dumps(ok(x, "seen")) for x in lines))
+        out = frame().llm.from_jsonl(tmp_path / "out.jsonl")
+        assert out.llm.status().value_counts().to_dict()["pending"] == 3
+        [batch] = Journal.open().batches()
+        keys = [key for _, _, key in Journal.open().lines(batch.tag)]
+        assert Journal.open().held(keys) == set(keys)
+        engine._polls = 0
+        assert job.wait().join()["response"].eq("late").all()
+
+
+def test_the_responses_api(tmp_path: Path) -> None:
+    engine = lf.OpenAI("m", base_url="http://127.0.0.1:9/v1", api_key="k", endpoint="/v1/responses")
+    path = frame().llm.to_jsonl(
+        tmp_path / "in.jsonl", PROMPT, LABELS, model=engine, max_tokens=50, system="Be short."
+    )
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert {line["url"] for line in lines} == {"/v1/responses"}
+    body = lines[1]["body"]
+    assert [item["role"] for item in body["input"]] == ["system", "user"]
+    assert body["max_output_tokens"] == 50
+    assert body["text"]["format"]["type"] == "json_schema"
+    assert "messages" not in body
+    said = {"type": "output_text", "text": json.dumps({"label": "x", "score": 3})}
+    message = {"type": "message", "role": "assistant", "content": [said]}
+    reply = {"object": "response", "status": "completed", "model": "m-1", "output": [message]}
+    rows = [
+        {"custom_id": x["custom_id"], "response": {"status_code": 200, "body": reply}}
+        for x in lines
+    ]
+    (tmp_path / "out.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert frame().llm.from_jsonl(tmp_path / "out.jsonl")["score"].tolist() == [3] * 7
+
+
+def test_anthropics_shape(tmp_path: Path) -> None:
+    engine = lf.Anthropic("claude-haiku-4-5", api_key="k")
+    path = frame().llm.to_jsonl(
+        tmp_path / "in.jsonl", PROMPT, model=engine, max_tokens=50, system="Be short."
+    )
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert {tuple(line) for line in lines} == {("custom_id", "params")}
+    params = lines[1]["params"]
+    assert params["model"] == "claude-haiku-4-5"
+    assert params["max_tokens"] == 50
+    assert params["messages"] == [{"role": "user", "content": "Look at ü"}]
+
+    def ran(line: dict[str, Any], kind: str, **more: Any) -> str:
+        result = {"type": kind, **more}
+        return json.dumps({"custom_id": line["custom_id"], "result": result})
+
+    message = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-haiku-4-5-1",
+        "content": [{"type": "text", "text": "seen"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 3, "output_tokens": 1},
+    }
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": "too odd"}}
+    rows = [ran(line, "succeeded", message=message) for line in lines[:3]]
+    rows += [ran(lines[3], "errored", error=error), ran(lines[4], "expired")]
+    (tmp_path / "out.jsonl").write_text("\n".join(rows))
+    with pytest.warns(lf.RowsFailedWarning):
+        out = frame().llm.from_jsonl(tmp_path / "out.jsonl")
+    assert out["response"].eq("seen").tolist()[:3] == [True] * 3
+    kinds = out.llm.failures()["kind"].tolist()
+    assert kinds == ["invalid_request", "expired", "no_result"]
