@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
-import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from llmframe import comebacks, exits
 from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import BudgetError, EngineError, StoreError, warn_user
@@ -23,23 +20,17 @@ from llmframe.lanes import UNSENT, twin_of
 from llmframe.launches import run_over
 from llmframe.outcomes import in_doubt
 from llmframe.prepared import Prepared
-from llmframe.progress import Progress, display
+from llmframe.progress import display
 from llmframe.runs import Run
 from llmframe.standings import standing
 from llmframe.stored import engine_again, stored_work
+from llmframe.watching import step, watch
 
 __all__ = ["Driven"]
 
 log = logging.getLogger("llmframe")
 
 J = TypeVar("J", bound="Driven")
-
-_LOOK: Final = 0.5
-"""Seconds between two looks at a job that another process drives."""
-_COUNT: Final = 10.0
-"""And between two counts of its rows, to show them."""
-_QUIET: Final = 60.0
-"""Seconds without a new batch after which an exit waits for no more of them."""
 
 
 class Driven:
@@ -63,16 +54,23 @@ class Driven:
     # -- the run -----------------------------------------------------------------------------
 
     def start(self, prepared: Prepared, run: Run) -> None:
-        """Begin to answer, in a thread of its own."""
+        """Begin to answer, in a thread of its own.
+
+        Raises:
+            KeyboardInterrupt: As in `wait`, while a script's rows are handed over.
+        """
         self._prepared = prepared
         self._go(run)
+        try:
+            exits.hand_over_in_a_script(run, self._done)
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
 
     def _go(self, run: Run) -> None:
         self._run, self._heard = run, False
         self._done.clear()
         if run.left:
-            _leave_at_exit()
-            _running.add(self)
+            exits.enter(run, self._done)
             name = f"llmframe-{self.id}"
             threading.Thread(target=self._drive, args=(run,), name=name, daemon=True).start()
         else:
@@ -91,7 +89,7 @@ class Driven:
                 run.error = run.error or error
                 self._state = "failed"
             finally:  # whoever waits must not wait for ever, whatever broke
-                _running.discard(self)
+                exits.left(run)
                 self._done.set()
                 for callback in list(self._callbacks):
                     callback()
@@ -114,9 +112,11 @@ class Driven:
                 # driven here: another run would look for its batch in vain, and send it again.
                 while run.lane.busy:
                     time.sleep(0.02)
-                if isinstance(run.error, EngineError | BudgetError) and self._batch_ids():
+                ids = self._batch_ids()
+                if ids and isinstance(run.error, EngineError | BudgetError):
                     # Said last: until now its batches were still being created, read or closed.
-                    run.error.args = (f"{run.error} {self._at_provider(run)}",)
+                    left = comebacks.at_provider(self.id, run.engine.name, ids)
+                    run.error.args = (f"{run.error} {left}",)
                 run.lane.let_go()
             self._journal.update_job(
                 self.id,
@@ -233,8 +233,11 @@ class Driven:
         if again and (self._heard or not failed):
             self._read_on()
         elif self._run is None:
-            if not self._watched(until):
-                self._tell_what_was_left()
+            record = watch(self._journal, self._call, self._record, until)
+            if not self._resumable():
+                counts = standing(self._call, self._journal, record).counts
+                if (left := comebacks.unanswered(record, counts)) is not None:
+                    warn_user(left)
                 return self
             self._read_on()
         self._wait_here(until)
@@ -249,26 +252,12 @@ class Driven:
         record = self._journal.job(self.id) or self._record
         self._take_up(ending=record.state == "failed")
 
-    def _tell_what_was_left(self) -> None:
-        """Of a job that nobody drives, and that nobody can go on with from here."""
-        record = self._journal.job(self.id) or self._record
-        counts = Counter(standing(self._call, self._journal, record).counts)
-        if record.driver is None and counts["pending"]:
-            why = f" It ended early: {record.error}" if record.error else ""
-            warn_user(
-                f"{counts['pending']:,} rows of job {self.id} are without an answer, and nobody is "
-                f"at them.{why} The same call on the frame sends them, and only them."
-            )
-
     def _tell_what_is_left(self, run: Run) -> None:
         """What only the verb itself would say, where there is no verb: another process waits."""
         if run.error is not None:
             raise run.error
         if run.unasked:
-            warn_user(
-                f"{run.unasked:,} requests of job {self.id} were never sent, and their prompts "
-                f"are not in the store. The same call on the frame sends them, and only them."
-            )
+            warn_user(comebacks.never_sent(self.id, run.unasked))
 
     def _wait_here(self, until: float | None = None) -> None:
         """Wait for the run of this process."""
@@ -276,7 +265,7 @@ class Driven:
         shown = display(self.id, self._prepared.progress if self._prepared else None)
         try:
             # A timed loop: an untimed wait cannot be interrupted on Windows.
-            while not self._done.wait(_step(until)):
+            while not self._done.wait(step(until)):
                 if until is not None and time.monotonic() >= until:
                     break
                 shown.update(self._run.progress())
@@ -285,43 +274,6 @@ class Driven:
         finally:
             shown.close(self._run.progress())
 
-    def _watched(self, until: float | None) -> bool:
-        """Another process drives this job, or nobody does; True: its driver died, it is ours."""
-        shown, counted = display(self.id, None), time.monotonic()
-        seen: Progress | None = None
-        try:
-            while True:
-                record = self._journal.job(self.id) or self._record
-                if record.driver is None:
-                    return self._resumable()
-                if record.state != "running" or (until is not None and time.monotonic() >= until):
-                    return False
-                if time.monotonic() - counted >= _COUNT:
-                    seen, counted = self._seen(record), time.monotonic()
-                    shown.update(seen)
-                time.sleep(_step(until, _LOOK))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f'job {self.id} goes on in {record.driver}. lf.job("{self.id}").wait() watches it.'
-            ) from None
-        finally:
-            if seen is not None:
-                shown.close(seen)
-
-    def _seen(self, record: JobRecord) -> Progress:
-        """The run of another process, as the journal shows it."""
-        seen = standing(self._call, self._journal, record)
-        counts = Counter(seen.counts)
-        return Progress(
-            record.count - counts["skipped"] - counts["kept"],
-            counts["ok"],
-            counts["cached"],
-            counts["failed"],
-            cost=seen.cost,
-            seconds=time.time() - record.created,
-            awaited=seen.awaited,
-        )
-
     def _interrupted(self) -> KeyboardInterrupt:
         run = self._run
         assert run is not None
@@ -329,24 +281,9 @@ class Driven:
         # A second Ctrl-C is in a hurry: it gets the same message, at once.
         with contextlib.suppress(KeyboardInterrupt):
             self._done.wait(1.5)
-        counts = run.outcome.counts()
-        kept = f"{counts['ok'] + counts['cached']:,} of {run.work.count:,} rows kept"
-        if run.lane is None or not self._batch_ids():
-            return KeyboardInterrupt(
-                f'{kept}. lf.job("{self.id}").join(df) shows them; the same call sends the rest.'
-            )
-        return KeyboardInterrupt(f"{kept}. {self._at_provider(run)}")
-
-    def _at_provider(self, run: Run) -> str:
-        """Which batches go on without this process, and how to come back to them."""
-        ids = self._batch_ids()
-        named = ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-        go, them = ("batch goes", "it") if len(ids) == 1 else ("batches go", "them")
-        return (
-            f'{len(ids)} {go} on at {run.engine.name} ({named}): lf.job("{self.id}").wait() comes '
-            f"back to {them}, from any process, and so does the same call; "
-            f'lf.job("{self.id}").cancel() stops {them}.'
-        )
+        counts, rows = run.outcome.counts(), run.work.count
+        ids = [] if run.lane is None else self._batch_ids()
+        return comebacks.interrupted(self.id, counts, rows, run.engine.name, ids)
 
     def _batches(self, open_only: bool = True) -> list[BatchRecord]:
         """The batches that were sent, those that it took over included."""
@@ -433,70 +370,6 @@ class Driven:
         if run is None or run.lane is None:
             return set()
         return in_doubt(self._journal, run.lane.jobs)
-
-
-def _step(until: float | None, most: float = 0.1) -> float:
-    return most if until is None else min(most, max(0.0, until - time.monotonic()))
-
-
-_running: set[Driven] = set()
-
-
-@lru_cache(maxsize=1)
-def _leave_at_exit() -> None:
-    # No atexit function: the engines would be down by then. The interpreter waits for this thread,
-    # while everything still runs.
-    threading.Thread(target=_when_main_ends, name="llmframe-exit").start()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_at_exit.cache_clear)
-
-
-def _when_main_ends() -> None:
-    threading.main_thread().join()
-    _leave()
-
-
-def _leave() -> None:
-    """At exit: hand over what is on its way to a provider, stop feeding, keep what is finished.
-
-    Daemon threads would die in mid-write.
-    """
-    running = list(_running)
-    with contextlib.suppress(KeyboardInterrupt):
-        for job in running:
-            _hand_over(job)
-    for job in running:
-        if job._run is not None:
-            job._run.stop("abort")
-    for job in running:
-        job._done.wait(2.0)
-
-
-def hand_over_in_a_script(job: Driven) -> None:
-    """Where a script could end next: wait until a job's rows are at the provider.
-
-    From Python 3.12 on no thread can be started once the script has ended, so nothing could be
-    sent then; before, `_leave` does this at the end. A notebook or a prompt stays.
-    """
-    stays = hasattr(sys, "ps1") or "ipykernel" in sys.modules
-    if sys.version_info >= (3, 12) and not stays:
-        _hand_over(job)
-
-
-def _hand_over(job: Driven) -> None:
-    """Wait until a job's rows are all at the provider: a script may submit and end."""
-    run = job._run
-    if run is None or run.lane is None:
-        return
-    sent, until = -1, 0.0
-    while run.sending and not job._done.is_set():
-        if (now := run.lane.counts["batches"]) != sent:
-            sent, until = now, time.monotonic() + _QUIET
-        if time.monotonic() > until:
-            return
-        time.sleep(0.02)
 
 
 def tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:

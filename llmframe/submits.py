@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from llmframe.calls import Call, call_from
-from llmframe.driving import hand_over_in_a_script
 from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, StoreError, warn_user
 from llmframe.jobs import Job
@@ -158,7 +157,6 @@ def submit(prepared: Prepared) -> Job:
         del _calls[next(iter(_calls))]
     _mention_shared_answers(work)
     job.start(prepared, run)
-    hand_over_in_a_script(job)
     return job
 
 
