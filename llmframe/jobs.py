@@ -282,15 +282,15 @@ class Job(Driven):
             status,
             kinds=dict(kinds.most_common()),
             seconds=run.progress().seconds,
-            latencies=tuple(run.latencies),
-            models=tuple(sorted(run.models)),
-            maybe_paid=run.maybe_paid,
-            paid_twice=run.extra,
-            conflicts=run.conflicts + seen["conflicts"],
-            repaired=run.repaired,
+            latencies=tuple(run.ledger.latencies),
+            models=tuple(sorted(run.ledger.models)),
+            maybe_paid=run.ledger.maybe_paid,
+            paid_twice=run.ledger.extra,
+            conflicts=run.ledger.conflicts + seen["conflicts"],
+            repaired=run.ledger.repaired,
             error=str(run.error) if run.error else None,
             estimate=estimate,
-            saved=run.saved,
+            saved=run.ledger.saved,
         )
 
     def export(self, path: str | os.PathLike[str], *, csv_safe: bool = True) -> Path:

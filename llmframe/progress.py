@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from llmframe.engines.base import Batch, BatchStatus
 from llmframe.options import get_options
 from llmframe.results import Usage
 from llmframe.views import age, money
 
-__all__ = ["Awaited", "Display", "Progress", "display", "waiting"]
+__all__ = ["Awaited", "Display", "Progress", "awaited", "display", "waiting"]
 
 _AFTER: Final = 0.5
 """Seconds before anything is shown: a short call needs no bar."""
@@ -56,12 +57,18 @@ class Awaited:
         return f"{self.id or 'on its way'} {count}, since {since}"
 
 
-def waiting(awaited: Sequence[Awaited]) -> str:
+def awaited(provider: str, batch: Batch, seen: BatchStatus | None) -> Awaited:
+    """A batch, as the last look at it showed it."""
+    done = None if seen is None else seen.done + seen.failed
+    return Awaited(provider, batch.id, batch.count, done, batch.created_at)
+
+
+def waiting(batches: Sequence[Awaited]) -> str:
     """``2 batches at openai (batch_a 1,200/5,000 done, since 12 min; batch_b …)``."""
-    named = "; ".join(map(str, awaited[:_NAMED]))
-    more = f" and {len(awaited) - _NAMED:,} more" if len(awaited) > _NAMED else ""
-    batches = "1 batch" if len(awaited) == 1 else f"{len(awaited):,} batches"
-    return f"{batches} at {awaited[0].provider} ({named}{more})"
+    named = "; ".join(map(str, batches[:_NAMED]))
+    more = f" and {len(batches) - _NAMED:,} more" if len(batches) > _NAMED else ""
+    count = "1 batch" if len(batches) == 1 else f"{len(batches):,} batches"
+    return f"{count} at {batches[0].provider} ({named}{more})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-import numpy as np
-
 from llmframe.brakes import OUTAGE, Budget, Outage, Quality, is_proven, prove
 from llmframe.canaries import Canary
 from llmframe.costs import Price, cache_savings
@@ -22,9 +20,10 @@ from llmframe.feeds import Feed
 from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane
+from llmframe.ledgers import Ledger
 from llmframe.outcomes import Lost, Outcome, entry_of, settle
-from llmframe.progress import Awaited, Progress
-from llmframe.results import KINDS, Failure, Result, Usage
+from llmframe.progress import Progress, awaited
+from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after
 from llmframe.schemas.reading import Reading
 from llmframe.work import CACHED, OK, Work
@@ -52,13 +51,7 @@ class Run:
     Attributes:
         outcome: Answers and failures so far.
         error: What ended the job early.
-        maybe_paid: Requests that may have been charged without an answer.
-        extra: Late or second replies.
-        conflicts: Of those, replies that differ from the first.
-        repaired: Answers that needed a repair or a tolerant reading.
-        models: Resolved names that the provider reported.
-        latencies: Seconds of each answered request.
-        saved: US$ that the provider's prompt cache saved, less what writing to it cost.
+        ledger: What it has done and paid.
     """
 
     def __init__(
@@ -80,9 +73,7 @@ class Run:
         self.engine = engine
         self.outcome = Outcome(work)
         self.error: BaseException | None = None
-        self.maybe_paid = self.extra = self.conflicts = self.repaired = 0
-        self.models: set[str] = set()
-        self.latencies: list[float] = []
+        self.ledger = Ledger(work)
         self._journal = journal
         self._budget = budget
         self._control = Control(limit, "drain" if ending else "run")
@@ -108,10 +99,6 @@ class Run:
             lane=self._lane,
         )
         self._canary = Canary(self._feed)
-        self._weight = np.bincount(work.inverse[work.inverse >= 0], minlength=len(work)).tolist()
-        self._total = sum(self._weight)
-        self._rows = dict.fromkeys(("ok", "cached", "failed"), 0)
-        self._usage, self._cost, self.saved = Usage(), 0.0, 0.0
         self._began = time.monotonic()
 
     # -- what others see ---------------------------------------------------------------------
@@ -120,22 +107,13 @@ class Run:
         """The run at this moment; cheap, from any thread."""
         waits = [] if self._lane is None else self._lane.open
         return Progress(
-            self._total,
-            **self._rows,
+            self.ledger.total,
+            **self.ledger.rows,
             in_flight=self._feed.in_flight,
-            usage=self._usage,
-            cost=None if self._budget.price is None else self._cost,
+            usage=self.ledger.usage,
+            cost=None if self._budget.price is None else self.ledger.cost,
             seconds=time.monotonic() - self._began,
-            awaited=tuple(
-                Awaited(
-                    self.engine.name,
-                    batch.id,
-                    batch.count,
-                    None if seen is None else seen.done + seen.failed,
-                    batch.created_at,
-                )
-                for batch, seen in waits
-            ),
+            awaited=tuple(awaited(self.engine.name, batch, seen) for batch, seen in waits),
         )
 
     @property
@@ -188,7 +166,7 @@ class Run:
                 if entries:
                     feed.known[place] = len(entries)
                     self._budget.spent += sum(entry.cost or 0.0 for entry in entries)
-                    self._account([entry for entry in entries if entry.at >= self._since])
+                    self.ledger.pay([entry for entry in entries if entry.at >= self._since])
                     if self._from_store(place, entries):
                         continue
                 feed.todo.append(place)
@@ -205,15 +183,8 @@ class Run:
             return True
         own = settled.entry.at >= self._since
         self.outcome.take(place, settled.entry, settled.reading, OK if own else CACHED)
-        self._rows["ok" if own else "cached"] += self._weight[place]
+        self.ledger.settle("ok" if own else "cached", place)
         return True
-
-    def _account(self, entries: Iterable[Entry]) -> None:
-        """Count what was paid."""
-        for entry in entries:
-            if entry.usage is not None:
-                self._usage += entry.usage
-                self._cost += entry.cost or 0.0
 
     def run(self) -> None:
         """Answer everything that is open; returns when nothing is, or when the job must stop."""
@@ -245,7 +216,7 @@ class Run:
         except Exception as error:
             broke = EngineError(
                 f"the engine {self.engine.name!r} broke off: "
-                f"{sentence(f'{type(error).__name__}: {error}')} {self._kept()}",
+                f"{sentence(f'{type(error).__name__}: {error}')} {self.ledger.kept()}",
                 provider=self.engine.name,
             )
             broke.__cause__ = error
@@ -284,8 +255,8 @@ class Run:
             usage = result.usage
             cost = price.cost(usage) if price is not None and usage is not None else None
             entry = entry_of(result, cost, now, *_told(flight), lane)
-            self._account([entry])
-            self.saved += cache_savings(price, usage)
+            self.ledger.pay([entry])
+            self.ledger.saved += cache_savings(price, usage)
             if result.failure is None or result.text is not None or flight is None:
                 replies.append(entry)
                 if flight is not None:
@@ -305,7 +276,7 @@ class Run:
                 self._budget.settle(flight.reserved, entry.cost or 0.0)
                 flight.reserved = 0.0
                 if result.model:
-                    self.models.add(result.model)
+                    self.ledger.models.add(result.model)
                 if reading.failure is None:
                     self._accept(flight, result, reading)
                 else:
@@ -317,10 +288,8 @@ class Run:
 
     def _accept(self, flight: Flight, result: Result, reading: Reading) -> None:
         self.outcome.take(flight.place, result, reading, OK)
-        self._rows["ok"] += self._weight[flight.place]
-        self.repaired += bool(flight.repairs or reading.repaired)
+        self.ledger.answer(flight.place, result.latency, bool(flight.repairs or reading.repaired))
         if result.latency is not None:
-            self.latencies.append(result.latency)
             self._feed.longest = max(self._feed.longest, result.latency)
         self._feed.open -= 1
         self._feed.canary = None
@@ -329,7 +298,7 @@ class Run:
         self._quality.answer(None)
 
     def _reject(self, flight: Flight, result: Result, failure: Failure, entry: Entry) -> None:
-        self.maybe_paid += failure.maybe_paid
+        self.ledger.maybe_paid += failure.maybe_paid
         if failure.kind == "canceled" and self._control.mode != "run":
             return  # given up because we stopped: the row stays pending
         if failure.fatal:
@@ -344,7 +313,7 @@ class Run:
             self._feed.known[flight.place] = self._feed.known.get(flight.place, 0) + 1
         verdict = None if self.work.call.errors == "coerce" else self._quality.verdict()
         if verdict is not None:
-            self._end(EngineError(f"{verdict}. {self._kept()}", provider=self.engine.name))
+            self._end(EngineError(f"{verdict}. {self.ledger.kept()}", provider=self.engine.name))
         elif self._canary.ends(flight, failure):
             self._end(self._engine_error(failure, result.request_id))
             return
@@ -377,15 +346,13 @@ class Run:
 
     def _lose(self, place: int, lost: Lost) -> None:
         self.outcome.lose(place, lost)
-        self._rows["failed"] += self._weight[place]
+        self.ledger.settle("failed", place)
 
     def _late(self, result: Result) -> None:
         """A second reply to one request: the first is kept, and the report says so."""
         first = self._journal.replies([result.key]).get(result.key, [])
-        if not first:
-            return  # a row of another job, whose batch this one reads
-        self.extra += 1
-        self.conflicts += any(entry.text not in {None, result.text} for entry in first)
+        if first:  # else a row of another job, whose batch this one reads
+            self.ledger.late(first, result.text)
 
     # -- ends --------------------------------------------------------------------------------
 
@@ -414,17 +381,11 @@ class Run:
 
     def _engine_error(self, failure: Failure, request_id: str | None) -> EngineError:
         return EngineError(
-            f"{sentence(failure.message)} {self._kept()}",
+            f"{sentence(failure.message)} {self.ledger.kept()}",
             provider=self.engine.name,
             status=failure.status,
             request_id=request_id,
             retryable=failure.retryable,
-        )
-
-    def _kept(self) -> str:
-        done = self._rows["ok"] + self._rows["cached"]
-        return (
-            f"{done:,} of {self._total:,} rows are answered and kept; the same call sends the rest."
         )
 
 

@@ -250,6 +250,7 @@ def test_the_responses_api(tmp_path: Path) -> None:
 
 
 def test_anthropics_shape(tmp_path: Path) -> None:
+    pytest.importorskip("anthropic")
     engine = lf.Anthropic("claude-haiku-4-5", api_key="k")
     path = frame().llm.to_jsonl(
         tmp_path / "in.jsonl", PROMPT, model=engine, max_tokens=50, system="Be short."

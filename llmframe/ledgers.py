@@ -1,0 +1,74 @@
+"""What a run has done and paid so far, in rows of the frame, tokens and US$."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from llmframe.journal import Entry
+from llmframe.results import Usage
+from llmframe.work import Work
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Counts for the report and for progress.
+
+    Args:
+        work: The rows.
+
+    Attributes:
+        total: Rows that are asked or were answered before.
+        rows: Of those, ``ok``, ``cached`` and ``failed`` so far.
+        usage: Tokens, failed rows included.
+        cost: US$, as far as prices are known.
+        saved: US$ that the provider's prompt cache saved, less what writing to it cost.
+        maybe_paid: Requests that may have been charged without an answer.
+        extra: Late or second replies.
+        conflicts: Of those, replies that differ from the first.
+        repaired: Answers that needed a repair or a tolerant reading.
+        models: Resolved names that the provider reported.
+        latencies: Seconds of each answered request.
+    """
+
+    def __init__(self, work: Work) -> None:
+        asked = work.inverse[work.inverse >= 0]
+        self._weight = np.bincount(asked, minlength=len(work)).tolist()
+        self.total = sum(self._weight)
+        self.rows = dict.fromkeys(("ok", "cached", "failed"), 0)
+        self.usage, self.cost, self.saved = Usage(), 0.0, 0.0
+        self.maybe_paid = self.extra = self.conflicts = self.repaired = 0
+        self.models: set[str] = set()
+        self.latencies: list[float] = []
+
+    def pay(self, entries: Iterable[Entry]) -> None:
+        """Replies that were paid for, or may have been."""
+        for entry in entries:
+            if entry.usage is not None:
+                self.usage += entry.usage
+                self.cost += entry.cost or 0.0
+
+    def settle(self, status: str, place: int) -> None:
+        """A request is at its end, and so are the rows that share it."""
+        self.rows[status] += self._weight[place]
+
+    def answer(self, place: int, latency: float | None, repaired: bool) -> None:
+        """A request was answered now."""
+        self.settle("ok", place)
+        self.repaired += repaired
+        if latency is not None:
+            self.latencies.append(latency)
+
+    def late(self, first: Sequence[Entry], text: str | None) -> None:
+        """One more reply to a request that had these already."""
+        self.extra += 1
+        self.conflicts += any(entry.text not in {None, text} for entry in first)
+
+    def kept(self) -> str:
+        """How far the run came, for whoever is told that it ended early."""
+        done = self.rows["ok"] + self.rows["cached"]
+        return (
+            f"{done:,} of {self.total:,} rows are answered and kept; the same call sends the rest."
+        )
