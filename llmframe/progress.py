@@ -50,11 +50,9 @@ class Awaited:
     since: float
 
     def __str__(self) -> str:
-        count = f"{self.count:,}"
-        if self.done is not None:
-            count = f"{self.done:,}/{count} done"
-        since = age(time.time() - self.since)
-        return f"{self.id or 'on its way'} {count}, since {since}"
+        # Some providers count nothing before the end, so 0 says nothing.
+        done = f"{self.done:,}/{self.count:,} done" if self.done else f"{self.count:,} requests"
+        return f"{self.id or 'on its way'} {done}, since {age(time.time() - self.since)}"
 
 
 def awaited(provider: str, batch: Batch, seen: BatchStatus | None) -> Awaited:

@@ -44,7 +44,10 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
     seen: Progress | None = None
     try:
         while True:
-            record = journal.job(record.id) or record
+            found = journal.job(record.id)
+            if found is None:  # purged
+                return record
+            record = found
             if record.driver is None or (until is not None and time.monotonic() >= until):
                 return record
             if time.monotonic() - counted >= _COUNT:

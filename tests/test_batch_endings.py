@@ -109,13 +109,13 @@ def test_a_log_file_gets_a_line_a_minute_at_most(
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     log = progress.display("j_1", None)
-    batches = (progress.Awaited("openai", "batch_a", 5000, 0, time.time() - 720),) * 5
+    batches = (progress.Awaited("openai", "batch_a", 5000, 70, time.time() - 720),) * 5
     for _ in range(3600):
         clock[0] += 1.0
         log.update(progress.Progress(10, awaited=batches))
     lines = capsys.readouterr().err.splitlines()
     assert 10 < len(lines) <= 60
-    assert lines[0].count("batch_a 0/5,000 done, since 12 min") == 3
+    assert lines[0].count("batch_a 70/5,000 done, since 12 min") == 3
     assert "5 batches at openai" in lines[0]
     assert "and 2 more" in lines[0]
 

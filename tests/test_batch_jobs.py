@@ -311,6 +311,13 @@ def test_an_error_leaves_the_batches_that_run_and_says_how_to_come_back() -> Non
     assert [count for _, count in engine.submits] == [3, 3, 1]
 
 
+def test_answers_that_are_no_use_end_the_job_while_a_batch_still_runs() -> None:
+    engine = FakeBatchEngine("no number", max_requests=120, batch_faults=[None, "stuck"])
+    with pytest.raises(lf.EngineError, match=r"answers are no use.*1 batch goes on at fake"):
+        frame(241).llm.map(PROMPT, int, model=engine, repairs=0)
+    assert len(engine.created) == 2
+
+
 def test_an_error_that_nobody_has_heard_is_told_before_the_job_is_taken_up() -> None:
     fatal = Failure("provider_error", "no credit", fatal=True, status=402)
     engine = FakeBatchEngine(
@@ -548,14 +555,22 @@ def test_a_job_is_taken_up_by_id_in_another_process(elsewhere: Elsewhere) -> Non
     assert counts(engine) == [8]
 
 
-def test_the_table_says_what_is_true_of_jobs_that_others_left(elsewhere: Elsewhere) -> None:
+def test_the_table_says_what_is_true_of_jobs_that_others_left(
+    elsewhere: Elsewhere, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from llmframe.cli import main
+
     name = elsewhere("print(frame(9).llm.submit.map(PROMPT, model=engine(polls=10**9)).id)")
     engine = elsewhere.engine(polls=10**9)
     [batch] = engine.created
     [row] = lf.jobs().rows()
     # The canary is answered; the batch is at the provider.
     assert row[:6] == (name, "detached", "9", "1", "0", "1 of 1 batches")
-    assert f"1 batch at fake ({batch.id} 8, since " in repr(lf.job(name).status())
+    assert f"1 batch at fake ({batch.id} 8 requests, since " in repr(lf.job(name).status())
+    assert main(["show", name]) == 0
+    shown = capsys.readouterr().out
+    assert "1 of 9 rows answered" in shown
+    assert f"waiting for  1 batch at fake ({batch.id} 8 requests" in shown
     # Another call reads its batch.
     other = frame(9).llm.submit.map(PROMPT, model=engine)
     _until(lambda: lf.job(name).status().reader == other.id)
@@ -674,11 +689,16 @@ def test_two_processes_one_job(elsewhere: Elsewhere) -> None:
             job.resume()
         except lf.StoreError as error:
             print(error)
-        print(job.wait(timeout=0.1).status().state)
+        import contextlib
+        from llmframe import watching
+        watching._COUNT = 0.1
+        with lf.set_options(progress=True), contextlib.redirect_stderr(sys.stdout):
+            print(job.wait(timeout=1.5).status().state)
         """
     )
     assert "is driven by pid" in said
-    assert said.endswith("running")
+    assert f"1 of 9 rows, 0 tokens, waiting for 1 batch at fake ({engine.created[0].id} " in said
+    assert "running" in said.splitlines()
     engine._polls = 0
     assert job.wait().status().state == "done"
     assert counts(engine) == [8]
