@@ -91,6 +91,7 @@ class EngineError(LLMFrameError):
         status: HTTP status, where there was one.
         request_id: The provider's id of the request that failed.
         retryable: Whether the same call may pass later without a change.
+        retry_after: Seconds the provider asked to wait.
         result: The frame with the finished rows; the rest is NA with status ``pending``.
     """
 
@@ -98,6 +99,7 @@ class EngineError(LLMFrameError):
     status: int | None = None
     request_id: str | None = None
     retryable: bool = False
+    retry_after: float | None = None
     result: Any = None
 
 

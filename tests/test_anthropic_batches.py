@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -17,15 +18,16 @@ import anthropic
 import anthropic_runner
 import pandas as pd
 import pytest
-from lane_runner import SmallRun, make_lane
+from lane_runner import FastClock, SmallRun, make_lane
 
 import llmframe as lf
 from llmframe.engines.anthropic import Anthropic
 from llmframe.engines.base import Batch, Line
 from llmframe.errors import EngineError, StoreError
 from llmframe.journal import Journal
+from llmframe.lanes import Lane
 from llmframe.requests import Sampling, custom_id
-from llmframe.testing import requests
+from llmframe.testing import Switch, requests
 from tests.servers.anthropic import KEY, AnthropicServer, Asked, Reply, error, message
 
 
@@ -532,6 +534,88 @@ def test_a_foreign_batch_of_the_same_count(
     assert {text: n for text, n in sent(server).items() if text != "theirs"} == {
         f"row {i}": 1 for i in range(12)
     }
+
+
+def lost(server: AnthropicServer, journal: Journal, job: str, fate: str) -> None:
+    """A job of five rows that is left when its first create has brought no answer."""
+    server.creates.append(fate)
+    engine, switch = engine_at(server), Switch()
+    submit = engine.submit
+
+    def leave(*args: Any) -> Any:
+        switch.mode = "abort"
+        return submit(*args)
+
+    def unreachable(*args: Any) -> Any:
+        raise ConnectionError("not searched for by this stream")
+
+    engine.submit, engine.find = leave, unreachable
+    lane = Lane(engine, journal, job, clock=FastClock(), poll_interval=30.0)
+    SmallRun(lane, requests([f"{job} {i}" for i in range(5)]), switch)()
+    while lane.busy:
+        time.sleep(0.01)
+    journal.leave("j_test")
+
+
+def test_of_two_lost_answers_each_finds_its_own_batch(server: AnthropicServer) -> None:
+    journal = Journal.memory()
+    lost(server, journal, "j_none", "unavailable")
+    lost(server, journal, "j_ours", "lost")
+    assert counts(server) == [4]  # five of j_none may be there
+    params = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "theirs"}]}
+    for count in (5, 4):
+        theirs = [{"custom_id": f"theirs-{i}", "params": params} for i in range(count)]
+        server.add(theirs, {"anthropic-version": "2023-06-01"})
+    adopted = {}
+    for job in ("j_none", "j_ours"):
+        lane = Lane(engine_at(server), journal, job, clock=FastClock(), poll_interval=30.0)
+        asked = requests([f"{job} {i}" for i in range(5)])
+        assert SmallRun(lane, asked)().answers == {r.key: r.messages[-1]["content"] for r in asked}
+        adopted[job] = lane.counts["adopted"], lane.counts["never_created"]
+    assert adopted == {"j_none": (1, 1), "j_ours": (1, 0)}  # the foreign one of five, and ours
+    rows = {text: times for text, times in sent(server).items() if text != "theirs"}
+    assert rows == {f"{job} {i}": 1 for job in ("j_none", "j_ours") for i in range(5)}
+
+
+def test_a_foreign_batch_stays_in_doubt_in_the_next_process(server: AnthropicServer) -> None:
+    journal = Journal.memory()
+    lost(server, journal, "j_ours", "lost")
+    [ours] = server.batches
+    params = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "theirs"}]}
+    theirs = [{"custom_id": f"theirs-{i}", "params": params} for i in range(5)]
+    foreign = server.add(theirs, {"anthropic-version": "2023-06-01"})
+    foreign["created"], foreign["polls"] = server.batches[ours]["created"] - 0.5, 10**6
+    asked = requests([f"j_ours {i}" for i in range(5)])
+
+    def stream(*, leaves: bool) -> SmallRun:
+        engine, switch = engine_at(server), Switch()
+        poll = engine.poll
+
+        def look(batch: Batch) -> Any:
+            switch.mode = "abort" if leaves else "run"
+            return poll(batch)
+
+        engine.poll = look
+        lane = Lane(engine, journal, "j_ours", clock=FastClock(), poll_interval=30.0)
+        run = SmallRun(lane, asked, switch)()
+        lane.cancel()
+        while lane.busy:
+            time.sleep(0.01)
+        return run
+
+    stream(leaves=True)
+    assert foreign["canceled"] is None  # it is not known to be ours
+    foreign["polls"] = 0
+    answers = stream(leaves=False).answers
+    assert answers == {r.key: r.messages[-1]["content"] for r in asked}
+    assert len(server.batches) == 2
+
+
+def test_u020_a_batch_that_never_ends(server: AnthropicServer) -> None:
+    server.polls, server.window = 10**6, -7200
+    with pytest.raises(EngineError, match="still 'in_progress' an hour after its window"):
+        answered(server)
+    assert counts(server) == [12]
 
 
 @pytest.mark.slow

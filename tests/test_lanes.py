@@ -224,6 +224,52 @@ def test_too_many_requests_at_submit_wait():
     assert lane.counts["never_created"] == 0
 
 
+@pytest.mark.parametrize(("asked_for", "waited"), [(300.0, 300), (10**6, 900), (None, 30)])
+def test_a_refused_create_waits_as_long_as_it_is_asked_to(asked_for, waited):
+    engine = FakeBatchEngine(batch_faults=["too_many"])
+    lane = make_lane(engine, Journal.memory())
+    submit, times = engine.submit, []
+
+    def refused(lines, tag, note):
+        times.append(lane.clock.now)
+        try:
+            return submit(lines, tag, note)
+        except EngineError as error:
+            error.retry_after = asked_for
+            raise
+
+    engine.submit = refused
+    assert right(SmallRun(lane, rows(3))(), rows(3))
+    assert waited <= times[1] - times[0] < waited + 30
+
+
+def test_a_poll_that_is_refused_waits_as_long_as_it_is_asked_to():
+    engine = FakeBatchEngine(polls=0)
+    lane = make_lane(engine, Journal.memory())
+    poll, times = engine.poll, []
+
+    def refused(batch):
+        times.append(lane.clock.now)
+        if len(times) == 1:
+            raise EngineError("slow down.", status=429, retryable=True, retry_after=300.0)
+        return poll(batch)
+
+    engine.poll = refused
+    assert right(SmallRun(lane, rows(3))(), rows(3))
+    assert 300 <= times[1] - times[0] <= 601
+
+
+def test_u020_a_batch_that_never_ends_is_given_up_an_hour_after_its_window():
+    engine = FakeBatchEngine(batch_faults=["stuck"])
+    lane = make_lane(engine, Journal.memory())
+    ends, poll = lane.clock.now + 86_400, engine.poll
+    engine.poll = lambda batch: replace(poll(batch), expires_at=ends, message="in_progress")
+    with pytest.raises(EngineError, match="still 'in_progress' an hour after its window"):
+        SmallRun(lane, rows(3))()
+    assert lane.clock.now > ends + 3600
+    assert [record.state for record in lane.journal.batches()] == ["submitted"]
+
+
 def test_a_rejected_batch_ends_the_job():
     engine = FakeBatchEngine(batch_faults=["rejected"])
     results = drive(make_lane(engine, Journal.memory()), rows(3))
@@ -372,6 +418,23 @@ def test_a_found_batch_with_other_rows_is_not_ours():
     assert right(run, asked)
     assert lane.counts["adopted"] == 1
     assert [batch.count for batch in engine.created] == [1, 3]
+
+
+def test_where_batches_carry_no_tag_no_two_open_intents_have_one_count():
+    journal = Journal.memory()
+    for place, count in enumerate((5, 4)):
+        lines = [(f"{place}-{i}", 0, bytes([place, i] * 8)) for i in range(count)]
+        journal.open_batch(f"j_{place}", f"tag-{place}", count, "", lines)
+    engine = FakeBatchEngine(max_requests=5)
+    asked = rows(12)
+    plain = SmallRun(make_lane(engine, journal), asked)()
+    assert right(plain, asked)
+    assert [batch.count for batch in engine.created] == [5, 5, 2]
+    engine = FakeBatchEngine(max_requests=5)
+    engine.distinct_counts = True
+    asked = requests([f"other {i}" for i in range(12)])
+    assert right(SmallRun(make_lane(engine, journal), asked)(), asked)
+    assert [batch.count for batch in engine.created] == [3, 2, 3, 2, 2]
 
 
 # Leaving and coming back

@@ -138,6 +138,8 @@ class Anthropic(ServerEngine[Features]):
 class AnthropicBatch(Anthropic):
     """Anthropic with ``batch=True``: a `BatchEngine`, and live too where that is wanted."""
 
+    distinct_counts = True  # the list shows no tag
+
     def _start(self, found: Settings, features: Features) -> None:
         super()._start(found, features)
         self._caller: Caller | None = None

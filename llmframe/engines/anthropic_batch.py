@@ -284,7 +284,9 @@ class Batches:
         if not 200 <= reply.status < 300:
             failure = failure_of(reply.status, reply.headers, read, reply.body, scrub=self._scrub)
             request_id = reply.headers.get("request-id")
-            raise self._error(failure.message, reply.status, failure.retryable, request_id)
+            raise self._error(
+                failure.message, reply.status, failure.retryable, request_id, failure.retry_after
+            )
         if isinstance(read, dict):
             return read
         if into is None and method != "DELETE":
@@ -298,6 +300,7 @@ class Batches:
         status: int | None,
         retryable: bool = False,
         request_id: str | None = None,
+        retry_after: float | None = None,
     ) -> EngineError:
         words = message if message.endswith((".", "?", "…")) else message + "."
         return EngineError(
@@ -306,4 +309,5 @@ class Batches:
             status=status,
             retryable=retryable,
             request_id=request_id,
+            retry_after=retry_after,
         )

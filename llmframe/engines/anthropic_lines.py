@@ -72,7 +72,14 @@ def status_of(read: Mapping[str, Any]) -> BatchStatus:
     state = read.get("processing_status")
     if state != "ended":
         # All requests count as processing until the last has ended, so there is no progress.
-        return BatchStatus("running", counts["succeeded"], counts["errored"], total, str(state))
+        return BatchStatus(
+            "running",
+            counts["succeeded"],
+            counts["errored"],
+            total,
+            str(state),
+            expires_at=unix_time(read.get("expires_at")),
+        )
     done = counts["succeeded"]
     failed = counts["errored"] + counts["canceled"] + counts["expired"]
     if read.get("cancel_initiated_at"):

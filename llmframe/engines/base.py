@@ -133,6 +133,7 @@ class BatchStatus:
             later.
         missing: With ``"done"``: the failure kind of a request that has no line at all,
             ``"expired"`` or ``"canceled"`` where the batch ended so.
+        expires_at: Unix seconds at which its window ends, where the provider says so.
     """
 
     state: Literal["running", "done", "rejected", "gone"]
@@ -142,11 +143,17 @@ class BatchStatus:
     message: str = ""
     queue_full: bool = False
     missing: str = "no_result"
+    expires_at: float | None = None
 
 
 @runtime_checkable
 class BatchEngine(Protocol):
-    """A provider's batch API."""
+    """A provider's batch API.
+
+    An engine may also have `account` (whose batches it sees), `cleanup` (delete what is stored),
+    and `distinct_counts`: True where `find` can tell batches by their counts alone, so that no
+    two intents without an answer may have the same.
+    """
 
     name: str
     model: str

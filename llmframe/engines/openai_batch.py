@@ -37,8 +37,6 @@ _APPEARS: Final = (1.0, 2.0, 4.0, 8.0)
 """Seconds to wait, time after time, for a file that was just uploaded and is not found."""
 _LAG: Final = 5
 """Looks that a batch which is over is given to name the files it counts answers for."""
-_LATE: Final = 3600.0
-"""Seconds after the end of a batch's window at which it surely hangs."""
 _PAGE: Final = 100
 _PAGES: Final = 1000
 _KEPT: Final = 8
@@ -279,13 +277,10 @@ class BatchCalls(ABC):
         """Where the batch stands.
 
         Raises:
-            EngineError: It cannot be looked up, or runs an hour after its window has ended.
+            EngineError: It cannot be looked up.
         """
         read = self._record(batch)
         status = wire.status_of(read, self._service, self.scrub)
-        if status.state == "running":
-            self._late(batch, read)
-            return status
         return self._readable(batch, status, read) if status.state == "done" else status
 
     def _record(self, batch: Batch) -> dict[str, Any]:
@@ -299,16 +294,6 @@ class BatchCalls(ABC):
                 "looking up a batch: the answer holds none.", provider=self.name, retryable=True
             )
         return read
-
-    def _late(self, batch: Batch, read: Mapping[str, Any]) -> None:
-        ends = read.get("expires_at")
-        if isinstance(ends, int | float) and ends > 0 and time.time() > ends + _LATE:
-            raise EngineError(
-                f"batch {batch.id} is still {read.get('status')!r} an hour after its window ended. "
-                f"Nothing was sent again; look for it in the provider's dashboard and cancel it "
-                f"there, then run the same call.",
-                provider=self.name,
-            )
 
     def _readable(self, batch: Batch, status: BatchStatus, read: Mapping[str, Any]) -> BatchStatus:
         """A batch that is over, by what can be read of it."""

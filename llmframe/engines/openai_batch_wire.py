@@ -210,6 +210,7 @@ def status_of(
     if len(errors) > 3:
         said.append(f"and {len(errors) - 3:,} more")
     full = any("token_limit_exceeded" in text or "nqueued token" in text for text in said)
+    ends = read.get("expires_at")
     return BatchStatus(
         state,
         done,
@@ -218,6 +219,7 @@ def status_of(
         scrub("; ".join(said)) if said else word,
         queue_full=state == "rejected" and full,
         missing=service.missing.get(word, "no_result"),
+        expires_at=float(ends) if isinstance(ends, int | float) and ends > 0 else None,
     )
 
 

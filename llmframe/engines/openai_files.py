@@ -90,11 +90,11 @@ class Remote:
         tried = 0
         while True:
             tried += 1
-            answer, error, wait = self._once(what, call)
+            answer, error = self._once(what, call)
             if error is None:
                 assert answer is not None
                 return answer
-            pause = max(_PAUSE * 2**tried, wait or 0.0)
+            pause = max(_PAUSE * 2**tried, error.retry_after or 0.0)
             # 409 here says that a batch is over already, not that somebody was faster.
             passing = error.retryable and error.status != 409
             if not passing or tried >= tries or pause > _LONGEST:
@@ -103,20 +103,20 @@ class Remote:
 
     def _once(
         self, what: str, call: Callable[[Any], Any]
-    ) -> tuple[Answer | None, EngineError | None, float | None]:
+    ) -> tuple[Answer | None, EngineError | None]:
         import openai
 
         try:
             response = call(self._open()).http_response
         except openai.OpenAIError as error:
-            return None, *self._error(what, error)
+            return None, self._error(what, error)
         try:
             read = orjson.loads(response.content)
         except orjson.JSONDecodeError:
             read = None
-        return Answer(read, response.headers), None, None
+        return Answer(read, response.headers), None
 
-    def _error(self, what: str, error: Any) -> tuple[EngineError, float | None]:
+    def _error(self, what: str, error: Any) -> EngineError:
         """Ours for the SDK's, which holds the request and the key in it."""
         import openai
 
@@ -133,6 +133,7 @@ class Remote:
             except orjson.JSONDecodeError:
                 read = None
             failure = failure_of(error.status_code, response.headers, read, body, scrub=self._scrub)
+            wait = failure.retry_after
             return EngineError(
                 f"{where} failed: {sentence(failure.message)}",
                 provider=self._name,
@@ -141,8 +142,7 @@ class Remote:
                 retryable=failure.retryable,
                 code=failure.code,
                 param=failure.param,
-            ), failure.retry_after if failure.retry_after is not None else retry_after(
-                response.headers
+                retry_after=retry_after(response.headers) if wait is None else wait,
             )
         if isinstance(error, openai.APITimeoutError):
             said = f"no answer within {self._timeout:g} s"
@@ -154,7 +154,7 @@ class Remote:
             f"{where} failed: {said}.",
             provider=self._name,
             retryable=isinstance(error, openai.APIConnectionError),
-        ), None
+        )
 
     def upload(self, file: IO[bytes], name: str, purpose: str) -> str:
         """Upload a file, as a stream; returns its id.
@@ -268,7 +268,7 @@ class Remote:
                     copy.write(chunk)
                 packed = raw.headers.get("content-encoding", "identity") != "identity"
         except openai.OpenAIError as error:
-            fault, _ = self._error(what, error)
+            fault = self._error(what, error)
             if fault.status != 416:
                 return fault
             cut, packed = "a range was refused", True

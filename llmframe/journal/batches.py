@@ -69,11 +69,13 @@ def note(db: sqlite3.Connection, tag: str, name: str, value: str) -> None:
     db.execute("UPDATE batch SET notes = ? WHERE tag = ?", (json.dumps(notes), tag))
 
 
-def submitted(db: sqlite3.Connection, tag: str, provider_id: str, created_at: float) -> None:
+def submitted(
+    db: sqlite3.Connection, tag: str, provider_id: str, created_at: float, state: str
+) -> None:
     """The provider has it."""
     changed = db.execute(
-        "UPDATE batch SET state = 'submitted', provider_id = ?, created_at = ? WHERE tag = ?",
-        (provider_id, created_at, tag),
+        "UPDATE batch SET state = ?, provider_id = ?, created_at = ? WHERE tag = ?",
+        (state, provider_id, created_at, tag),
     ).rowcount
     if changed == 0:
         raise _unknown(tag)

@@ -285,9 +285,11 @@ class Journal:
         """Commit one remote side effect (a file id, a list cursor) before the next is made."""
         self._writer.call(lambda db: batches.note(db, tag, name, value))
 
-    def submitted(self, tag: str, provider_id: str, created_at: float) -> None:
+    def submitted(
+        self, tag: str, provider_id: str, created_at: float, state: str = "submitted"
+    ) -> None:
         """The provider has taken the batch. `created_at` is in Unix seconds, by its clock."""
-        self._writer.call(lambda db: batches.submitted(db, tag, provider_id, created_at))
+        self._writer.call(lambda db: batches.submitted(db, tag, provider_id, created_at, state))
 
     def batch_state(self, tag: str, state: str) -> None:
         """Change a batch's state.

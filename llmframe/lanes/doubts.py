@@ -11,15 +11,29 @@ from llmframe.errors import EngineError, StoreError, sentence
 from llmframe.requests import Request
 
 if TYPE_CHECKING:
-    from llmframe.journal import BatchRecord
+    from llmframe.journal import BatchRecord, Journal
     from llmframe.lanes.lane import Lane
 
-__all__ = ["SETTLED", "Doubt", "check_account", "other_account", "search", "settled"]
+__all__ = [
+    "ADOPTED",
+    "SETTLED",
+    "UNSURE",
+    "Doubt",
+    "check_account",
+    "distinct",
+    "other_account",
+    "search",
+    "settled",
+]
 
 log = logging.getLogger("llmframe")
 
+ADOPTED: Final = "adopted"
+"""State of an intent whose batch was found by its count alone, and not read yet."""
 SETTLED: Final = 60.0
 """Seconds after which a created batch is surely listed, and a listed one surely found."""
+UNSURE: Final = {ADOPTED, "in_doubt"}
+"""States of an intent whose batch is not known, or not for sure."""
 _PAUSE: Final = 10.0
 """Seconds between two searches."""
 _SEARCHES: Final = 3
@@ -86,7 +100,10 @@ def search(lane: Lane, doubt: Doubt) -> Batch | None:
         doubt.empty = _SEARCHES
         doubt.last = now - SETTLED
         return None
-    found = [batch for batch in found if batch.id not in doubt.excluded]
+    # Where batches carry no tag, one of the same count may be another intent's.
+    records = lane.journal.batches(open_only=False)
+    others = {record.provider_id for record in records if record.state not in UNSURE}
+    found = [batch for batch in found if batch.id not in doubt.excluded | others]
     if not found:
         doubt.empty += 1
         return None
@@ -101,6 +118,20 @@ def settled(doubt: Doubt, now: float) -> bool:
     Listings lag behind: one that is empty right after the attempt says nothing.
     """
     return doubt.empty >= _SEARCHES and now >= doubt.last + SETTLED
+
+
+def distinct(journal: Journal, count: int) -> int:
+    """At most `count`, and that of no other intent without an answer.
+
+    Where batches carry no tag, one whose answer was lost is known by its count: another of the
+    same count could be taken for it until its results are there.
+    """
+    taken = {
+        record.count
+        for record in journal.batches()
+        if record.provider_id is None or record.state in UNSURE
+    }
+    return next((free for free in range(count, 0, -1) if free not in taken), count)
 
 
 def _notes(lane: Lane, tag: str) -> dict[str, str]:

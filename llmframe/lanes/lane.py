@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch, BatchEngine, BatchStatus, Control, Limits, Source
 from llmframe.errors import EngineError
-from llmframe.lanes.doubts import check_account
+from llmframe.lanes.doubts import UNSURE, check_account
 from llmframe.lanes.handover import Checked, HandOver
 from llmframe.lanes.work import Work
 from llmframe.options import get_options
@@ -265,7 +265,8 @@ class Lane:
             StoreError: The batches are another account's.
         """
         for record in [record for job in self.jobs for record in self.journal.batches(job)]:
-            if record.provider_id is not None:
+            # Not what may be another's batch of the same count.
+            if record.provider_id is not None and record.state not in UNSURE:
                 check_account(self, record)
                 created_at = record.created_at or record.opened
                 self.engine.cancel(Batch(record.provider_id, record.tag, record.count, created_at))

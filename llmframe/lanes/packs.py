@@ -107,9 +107,12 @@ class Packer:
         half = max(1, len(pack.requests) // 2)
         self._most = min(self._most, half)
         self._cap = min(self._cap, half)
-        if pack.requests[half:]:
-            self.ready.appendleft(Pack(pack.requests[half:]))
-        self.ready.appendleft(Pack(pack.requests[:half], pack.was))
+        self.cut(pack, half)
+
+    def cut(self, pack: Pack, count: int) -> None:
+        """The first `count` requests of a pack are next, the others after them."""
+        self.ready.appendleft(Pack(pack.requests[count:]))
+        self.ready.appendleft(Pack(pack.requests[:count], pack.was))
 
     def drop(self) -> list[Pack]:
         """Forget, and return, everything that is not sent yet."""

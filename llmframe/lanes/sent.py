@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from llmframe.engines.base import Batch
+from llmframe.engines.base import Batch, BatchStatus
+from llmframe.errors import EngineError
 from llmframe.lanes.checkoff import CheckOff
 from llmframe.lanes.doubts import Doubt
 from llmframe.requests import Request
 
-__all__ = ["Sent"]
+__all__ = ["Sent", "check_window"]
+
+_LATE: Final = 3600.0
+"""Seconds after the end of a batch's window at which it surely hangs."""
 
 
 @dataclass(slots=True)
@@ -35,3 +40,18 @@ class Sent:
     doubt: Doubt | None = None
     failed: int = 0
     check: CheckOff | None = None
+
+
+def check_window(name: str, batch: Batch, status: BatchStatus, now: float) -> None:
+    """Refuse to wait on for a batch that runs long after its window.
+
+    Raises:
+        EngineError: It does; it may be charged yet, so nothing of it is sent again.
+    """
+    if status.expires_at is not None and now > status.expires_at + _LATE:
+        raise EngineError(
+            f"batch {batch.id} is still {status.message!r} an hour after its window ended. "
+            f"Nothing was sent again; look for it in the provider's dashboard and cancel it "
+            f"there, then run the same call.",
+            provider=name,
+        )

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Final
 from llmframe.engines.base import Batch, BatchStatus, Control, Line, Source
 from llmframe.errors import EngineError, sentence
 from llmframe.lanes.checkoff import CheckOff
-from llmframe.lanes.doubts import SETTLED, Doubt, check_account, other_account, search, settled
+from llmframe.lanes.doubts import (
+    ADOPTED,
+    SETTLED,
+    Doubt,
+    check_account,
+    distinct,
+    other_account,
+    search,
+    settled,
+)
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
 from llmframe.lanes.packs import Pack, Packer
-from llmframe.lanes.sent import Sent
+from llmframe.lanes.sent import Sent, check_window
 from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
 
@@ -67,6 +76,7 @@ class Work:
         # wait for their batch.
         self._theirs: set[bytes] = set()
         self._asked: dict[bytes, Request] = {}
+        self._by_count = bool(getattr(lane.engine, "distinct_counts", False))
         self._closed = False
         self._reopened = 0  # of the lane's jobs
         self._added = 0.0
@@ -167,6 +177,10 @@ class Work:
         return True
 
     def _send(self, pack: Pack) -> None:
+        count = len(pack.requests)
+        if self._by_count and (free := distinct(self._journal, count)) < count:
+            self._packer.cut(pack, free)
+            pack = self._packer.ready.popleft()
         if pack.was is not None:
             self._journal.batch_state(pack.was, "closed")  # its claims pass to the new intent
         tag = f"{self._lane.job}-{uuid.uuid4().hex[:16]}"
@@ -202,7 +216,7 @@ class Work:
                 self._fail(tag, Failure("request_too_large", f"the provider said: {error}"))
         elif status == 429 and retryable:
             self._journal.batch_state(tag, "refused")
-            self._hold_back()
+            self._hold_back(error.retry_after if isinstance(error, EngineError) else None)
             self._packer.again(pack)
         elif status is not None and 400 <= status < 500 and status not in {408, 409}:
             self._journal.batch_state(tag, "closed")
@@ -223,10 +237,11 @@ class Work:
             self._journal.batch_state(tag, "in_doubt")
             self._doubts[tag] = Doubt(tag, len(pack.requests), now, now, pack.requests)
 
-    def _hold_back(self) -> None:
+    def _hold_back(self, asked: float | None = None) -> None:
+        """Create nothing for a while: longer each time, and as long as the provider `asked`."""
         now = self._now()
         if now >= self._not_before:
-            self._not_before = now + self._full_pause
+            self._not_before = now + max(self._full_pause, min(asked or 0.0, _LONGEST))
             self._full_pause = min(2 * self._full_pause, _LONGEST)
 
     def _bound_held(self) -> None:
@@ -250,6 +265,7 @@ class Work:
         if status.done or status.failed:
             sent.held = []  # it runs, so its place in the queue is sure
         if status.state == "running":
+            check_window(self._lane.name, sent.batch, status, self._now())
             sent.failed = 0
             sent.due = self._next_look()
         elif status.state == "done":
@@ -271,8 +287,9 @@ class Work:
             if not error.retryable and not fresh:
                 raise error
         sent.failed += 1
-        pause = min(self._lane.poll_interval * 2 ** min(sent.failed - 1, 10), _LONGEST)
-        sent.due = now + pause * (1 + random.random())
+        asked = error.retry_after if isinstance(error, EngineError) else None
+        pause = max(self._lane.poll_interval * 2 ** min(sent.failed - 1, 10), asked or 0.0)
+        sent.due = now + min(pause, _LONGEST) * (1 + random.random())
 
     def _read(self, sent: Sent, status: BatchStatus) -> None:
         check = sent.check
@@ -297,6 +314,7 @@ class Work:
             return
         if sent.doubt is not None and not check.answered and check.counts["unknown_ids"]:
             sent.doubt.excluded.add(sent.batch.id)
+            self._journal.batch_state(sent.tag, "in_doubt")
             del self._sent[sent.tag]
             self._doubts[sent.tag] = sent.doubt
             return
@@ -362,19 +380,22 @@ class Work:
         now = self._now()
         if record.state in UNSENT:
             self._fail(record.tag, Failure("no_result", "the batch was not sent", retryable=True))
-        elif record.provider_id is None:
+        elif record.provider_id is None or record.state == "in_doubt":
             self._journal.batch_state(record.tag, "in_doubt")
             self._doubts[record.tag] = Doubt(record.tag, record.count, now, record.opened)
         else:
             created_at = record.created_at or record.opened
             batch = Batch(record.provider_id, record.tag, record.count, created_at)
-            self._sent[record.tag] = Sent(record.tag, batch, now, reopened=True)
+            sent = self._sent[record.tag] = Sent(record.tag, batch, now, reopened=True)
+            if record.state == ADOPTED:
+                sent.doubt = Doubt(record.tag, record.count, now, record.opened)
 
     def _search(self, doubt: Doubt) -> None:
         """Adopt the batch of an intent whose answer was lost, or find out that there is none."""
         batch = search(self._lane, doubt)
         if batch is not None:
-            self._journal.submitted(doubt.tag, batch.id, batch.created_at)
+            state = ADOPTED if self._by_count else "submitted"
+            self._journal.submitted(doubt.tag, batch.id, batch.created_at, state)
             self._lane.counts["adopted"] += 1
             del self._doubts[doubt.tag]
             self._sent[doubt.tag] = Sent(doubt.tag, batch, self._now(), doubt.held, doubt=doubt)

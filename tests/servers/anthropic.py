@@ -134,6 +134,7 @@ class AnthropicServer:
         cut: Downloads of results that break off half-way.
         zipped: Results are sent as gzip.
         lists: Batches can be listed.
+        window: Seconds until a batch expires.
         archived: Batches whose results are archived.
         asked: Every live request.
         calls: Method and path of every call.
@@ -159,6 +160,7 @@ class AnthropicServer:
         self.zipped = False
         self.lists = True
         self.archived: set[str] = set()
+        self.window = 86_400.0
         self.max_requests = 100_000
         self.max_bytes = 256_000_000
         for name, value in options.items():
@@ -378,7 +380,7 @@ class AnthropicServer:
             "processing_status": state,
             "request_counts": counts,
             "created_at": _time(batch["created"]),
-            "expires_at": _time(batch["created"] + 86400),
+            "expires_at": _time(batch["created"] + self.window),
             "ended_at": _time(batch["created"] + 60) if ended else None,
             "cancel_initiated_at": batch["canceled"],
             "archived_at": _time(batch["created"] + 29 * 86400) if archived else None,
