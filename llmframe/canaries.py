@@ -40,7 +40,7 @@ class Canary:
         """
         feed = self._feed
         while feed.canary is not None and (flight := feed.first()) is not None:
-            result = lane.probe(flight.request)
+            result = lane.probe(feed.request(flight))
             if result is None:
                 feed.give_back(flight)
                 return

@@ -12,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
 import orjson
 
 from llmframe.brakes import Budget, Outage
 from llmframe.errors import BudgetError, LLMFrameError
-from llmframe.flights import Control, Flight
+from llmframe.flights import Control, Elsewhere, Flight
 from llmframe.holdings import abandoned
 from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane
@@ -49,8 +50,9 @@ class Feed:
         lane: Where the engine is one: it may find batches that other runs left at the provider.
 
     Attributes:
-        parked: Requests, by key, that are in a batch of another run. Their results come without
-            having been asked for.
+        sent: Requests that a lane has, and that are made again from their rows when it wants them.
+        parked: Requests that are in a batch of another run. Their results come without having been
+            asked for.
         unasked: Requests that are open and that this process cannot ask.
     """
 
@@ -73,7 +75,8 @@ class Feed:
         self.todo: deque[int] = deque()
         self.flights: dict[bytes, Flight] = {}
         self.known: dict[int, int] = {}  # stored replies of a place that this run has seen
-        self.parked: dict[bytes, Flight] = {}
+        self.sent = Elsewhere(work)
+        self.parked = Elsewhere(work)
         self.unasked = 0
         self.open = 0
         self.in_flight = 0
@@ -120,13 +123,42 @@ class Feed:
                 return None if self.closing or not self.open else []
             taken = [self._ready.popleft() for _ in range(count)]
             for request in taken:
-                self.flights[request.key].taken = True
+                self._leave(request.key)
             self.in_flight += count
             if self._lane is not None:
                 self._lane.unsent += count
             if len(self._ready) < self._control.limit:
                 self.cond.notify_all()
             return taken
+
+    def _leave(self, key: bytes) -> None:
+        flight = self.flights[key]
+        flight.taken = True
+        if self._lane is not None and flight.attempt == 1:
+            del self.flights[key]
+            self.sent.put(flight.place, flight.reserved)
+
+    def again(self, key: bytes) -> Request:
+        """See `llmframe.engines.base.Source`."""
+        flight = self.flights.get(key)
+        if flight is not None:
+            return self.request(flight)
+        place = self._work.place(key)
+        assert place is not None, "only called with keys that were taken"
+        return self._work.request(place)
+
+    def request(self, flight: Flight) -> Request:
+        """A flight's request as it goes out next."""
+        request = flight.request or self._work.request(flight.place)
+        same = request.attempt == flight.attempt
+        return request if same else replace(request, attempt=flight.attempt)
+
+    def landed(self, key: bytes) -> Flight | None:
+        """The flight that a result is for; None: nobody waits for it."""
+        flight = self.flights.pop(key, None)
+        if flight is None and (flight := self.sent.pop(key)) is not None:
+            flight.taken = flight.claimed = True
+        return flight or self.parked.pop(key)
 
     def _room(self) -> int:
         """Requests the engine may have besides those it has, and those not yet safe on disk.
@@ -181,7 +213,7 @@ class Feed:
             self._thread.join(5)
         self._journal.release([key for key, flight in self.flights.items() if not flight.taken])
 
-    def again(self, flight: Flight, seconds: float) -> None:
+    def retry(self, flight: Flight, seconds: float) -> None:
         """Ask once more, after a pause. Holds the lock."""
         if seconds <= 0:
             self._again.append(flight)
@@ -202,20 +234,18 @@ class Feed:
         held = keys.keys() & self._lane.take_over(keys.__contains__)
         with self.cond:
             for key in held:
-                self.parked[key] = self._already_sent(keys[key])
+                place, worst = keys[key], 0.0
+                if self._budget.limit is not None:
+                    # Another run sent it: it is paid for when its batch is read.
+                    worst = self._budget.worst(self._work.request(place))
+                    self._budget.reserve(worst)
+                self.parked.put(place, worst)
         return [place for key, place in keys.items() if key not in held]
-
-    def _already_sent(self, place: int) -> Flight:
-        """A request that another run sent: it is paid for when its batch is read."""
-        flight = Flight(place, self._work.request(place))
-        flight.reserved = self._budget.worst(flight.request)
-        self._budget.reserve(flight.reserved)
-        return flight
 
     def _unpark(self, keys: AbstractSet[bytes]) -> None:
         """A batch is over: what it said nothing new about is asked like any other."""
         with self.cond:
-            flights = [self.parked.pop(key) for key in keys & self.parked.keys()]
+            flights = [flight for flight in map(self.parked.pop, keys) if flight is not None]
             for flight in flights:
                 self._budget.settle(flight.reserved, 0.0)
             self._offer_places([flight.place for flight in flights])
@@ -254,7 +284,7 @@ class Feed:
         with self.cond:
             flight.taken = False
             self.in_flight -= 1
-            self._ready.appendleft(flight.request)
+            self._ready.appendleft(self.request(flight))
 
     @property
     def sending(self) -> bool:
@@ -371,23 +401,24 @@ class Feed:
         if not (flights or places or due):
             return False
         places += self._still_open(self.park(due) if due else due)
-        flights += [Flight(place, self._work.request(place)) for place in places]
+        flights += map(Flight, places)
         held = self._hold_back(flights)
-        wanted = [flight for flight in flights if not flight.claimed]
+        offered = [(flight, self.request(flight)) for flight in flights]
+        wanted = [pair for pair in offered if not pair[0].claimed]
         ours = self._journal.claim(
             self._head,
-            [(flight.request.key, self._tail(flight.request)) for flight in wanted],
+            [(request.key, self._tail(request)) for _, request in wanted],
             self._job,
-            seen=[self.known.get(flight.place, 0) for flight in wanted],
+            seen=[self.known.get(flight.place, 0) for flight, _ in wanted],
         )
-        for flight, own in zip(wanted, ours, strict=True):
+        for (flight, _), own in zip(wanted, ours, strict=True):
             flight.claimed = own
         with self.cond:
-            for flight in flights:
+            for flight, request in offered:
                 if flight.claimed:
                     flight.taken = False
-                    self.flights[flight.request.key] = flight
-                    self._ready.append(flight.request)
+                    self.flights[request.key] = flight
+                    self._ready.append(request)
                 else:
                     self._foreign[flight.place] = time.monotonic() + self._foreign_pause
                     self._budget.settle(flight.reserved, 0.0)
@@ -420,7 +451,7 @@ class Feed:
         if self._budget.limit is None:
             return []
         for place, flight in enumerate(flights):
-            cost = self._budget.worst(flight.request)
+            cost = self._budget.worst(self.request(flight))
             with self.cond:
                 if self._budget.fits(cost):
                     self._budget.reserve(cost)

@@ -48,11 +48,12 @@ def again_after(
         _tell(work, flight, result, failure)
         return 0.0
     if rule == "longer" and not flight.longer:
-        limit = flight.request.sampling.max_tokens
+        request = flight.request or work.request(flight.place)
+        limit = request.sampling.max_tokens
         if limit is not None:
             flight.longer = True
-            sampling = replace(flight.request.sampling, max_tokens=4 * limit)
-            flight.request = replace(flight.request, sampling=sampling)
+            sampling = replace(request.sampling, max_tokens=4 * limit)
+            flight.request = replace(request, sampling=sampling)
             return 0.0
     return None
 
@@ -62,9 +63,10 @@ def _tell(work: Work, flight: Flight, result: Result, failure: Failure) -> None:
     if not result.text:
         return
     flight.asked = repair_message(work.call.form, failure, result.text)
+    row = work.request(flight.place)
     told = (
-        *work.request(flight.place).messages,
+        *row.messages,
         {"role": "assistant", "content": result.text[:4000]},
         {"role": "user", "content": flight.asked},
     )
-    flight.request = replace(flight.request, messages=told, prefix=0)
+    flight.request = replace(flight.request or row, messages=told, prefix=0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 from llmframe.brakes import OUTAGE, Budget, Outage, Quality, is_proven, prove
 from llmframe.canaries import Canary
@@ -236,10 +235,11 @@ class Run:
     def _forsaken(self) -> None:
         """The engine ended its stream; what it took and never answered goes out again."""
         with self._feed.cond:
-            lost = [flight for flight in self._feed.flights.values() if flight.taken]
+            feed = self._feed
+            lost = [key for key, flight in feed.flights.items() if flight.taken] + [*feed.sent]
         if lost and self._control.mode == "run":
             failure = Failure("no_result", "the engine gave no result for this row", True)
-            self._absorb([Result(flight.request.key, failure=failure) for flight in lost])
+            self._absorb([Result(key, failure=failure) for key in lost])
 
     # -- results -----------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Run:
         replies: list[Entry] = []
         now = time.time()
         for result in results:
-            flight = feed.flights.pop(result.key, None) or feed.parked.pop(result.key, None)
+            flight = feed.landed(result.key)
             usage = result.usage
             cost = price.cost(usage) if price is not None and usage is not None else None
             entry = entry_of(result, cost, now, *_told(flight), lane)
@@ -319,16 +319,16 @@ class Run:
             return
         pause = again_after(self.work, flight, result, failure, spent)
         if pause is None:
-            lost = Lost(failure, result.text, flight.request.attempt, result.request_id)
+            lost = Lost(failure, result.text, flight.attempt, result.request_id)
             self._lose(flight.place, lost)
             self._feed.open -= 1
         elif not self.work.can_ask(flight.place):
             self._feed.open -= 1
             self._feed.unasked += 1
         else:
-            flight.request = replace(flight.request, attempt=flight.request.attempt + 1)
+            flight.attempt += 1
             # A round takes a batch's time, so a pause on top would only split it in two.
-            self._feed.again(flight, 0.0 if self._batched else pause)
+            self._feed.retry(flight, 0.0 if self._batched else pause)
 
     def _brake(self, failure: Failure) -> bool:
         """Count the failure; True where an outage is to blame, so that it spends no try."""
@@ -391,4 +391,4 @@ class Run:
 
 def _told(flight: Flight | None) -> tuple[int, str | None]:
     """Which try a reply answers, and what that try was told; a late reply answers none."""
-    return (0, None) if flight is None else (flight.request.attempt, flight.asked)
+    return (0, None) if flight is None else (flight.attempt, flight.asked)

@@ -135,6 +135,11 @@ class ListSource:
             self.taken += taken
             return taken
 
+    def again(self, key: bytes) -> Request:
+        """The last request taken with that key."""
+        with self._lock:
+            return next(request for request in reversed(self.taken) if request.key == key)
+
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called at each `add` and at `close`."""
         self._wakes.append(wake)

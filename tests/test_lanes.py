@@ -99,11 +99,11 @@ def test_packs_keep_order_and_limits(sizes, most, first):
     packer = Packer(lambda r: len(r.messages[0]["content"]), most, 50, first)
     too_large = [r for r in asked if packer.add(r) is not None]
     packer.finish()
-    packs = [pack.requests for pack in packer.ready]
-    packed = [request for pack in packs for request in pack]
-    assert [r for r in asked if r not in too_large] == packed
-    assert all(len(r.messages[0]["content"]) > 50 for r in too_large)
-    assert all(sum(len(r.messages[0]["content"]) for r in pack) <= 50 for pack in packs)
+    sizes_of = {r.key: len(r.messages[0]["content"]) for r in asked}
+    packs = [[slip.key for slip in pack.slips] for pack in packer.ready]
+    assert [r.key for r in asked if r not in too_large] == [key for pack in packs for key in pack]
+    assert all(sizes_of[r.key] > 50 for r in too_large)
+    assert all(sum(map(sizes_of.__getitem__, pack)) <= 50 for pack in packs)
     assert all(len(pack) <= (most if i else min(first, most)) for i, pack in enumerate(packs))
 
 
@@ -121,7 +121,7 @@ def test_one_key_is_never_twice_in_a_batch():
     packer.add(request)
     packer.add(replace(request, attempt=2))
     packer.finish()
-    assert [len(pack.requests) for pack in packer.ready] == [1, 1]
+    assert [len(pack.slips) for pack in packer.ready] == [1, 1]
 
 
 # Checking off

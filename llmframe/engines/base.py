@@ -63,6 +63,9 @@ class Source(Protocol):
     def take(self, n: int) -> list[Request] | None:
         """At most `n` requests; ``[]``: nothing ready now; None: closed for good."""
 
+    def again(self, key: bytes) -> Request:
+        """A request that was taken and is not answered, as it was: a batch holds too many."""
+
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called, from any thread, when requests are ready or the source closed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -30,7 +31,6 @@ class CheckOff:
             before a crash, they would look like a second, paid reply.
 
     Attributes:
-        keys: Keys of all lines.
         counts: ``unknown_ids``, ``duplicates``, ``conflicts`` and ``missing``.
         answered: Number of lines with a result.
     """
@@ -40,11 +40,17 @@ class CheckOff:
         lines: Iterable[tuple[str, int, bytes]],
         recorded: Mapping[bytes, AbstractSet[str]] | None = None,
     ) -> None:
-        self._lines = {(custom_id, part): key for custom_id, part, key in lines}
+        self._place: dict[tuple[str, int] | str, int] = {}
+        self._keys: list[bytes] = []
+        for place, (custom_id, part, key) in enumerate(lines):
+            self._place[(custom_id, part) if part else custom_id] = place
+            self._keys.append(key)
         self._recorded = recorded or {}
-        self._seen: dict[tuple[str, int], int] = {}
-        self._this_time: set[tuple[str, int]] = set()
-        self.keys = set(self._lines.values())
+        # Of each line what it said, and whether it was seen at all and in this read: flat, since a
+        # batch has 100,000 of them.
+        self._said = array("q", bytes(8 * len(self._keys)))
+        self._seen = bytearray(len(self._keys))
+        self._this_time = bytearray(len(self._keys))
         self.counts: Counter[str] = Counter()
 
     @classmethod
@@ -67,11 +73,16 @@ class CheckOff:
     @property
     def answered(self) -> int:
         """Lines with a result."""
-        return len(self._seen)
+        return sum(self._seen)
+
+    @property
+    def keys(self) -> set[bytes]:
+        """Keys of all lines."""
+        return set(self._keys)
 
     def start(self) -> None:
         """The results are read from the beginning, for the first time or again."""
-        self._this_time.clear()
+        self._this_time = bytearray(len(self._keys))
         self.counts.clear()
 
     def result(self, custom_id: str, part: int, result: Result) -> Result | None:
@@ -82,20 +93,19 @@ class CheckOff:
             part: Place in the line.
             result: What it says.
         """
-        line = custom_id, part
-        key = self._lines.get(line)
-        if key is None:
+        line = self._place.get((custom_id, part) if part else custom_id)
+        if line is None:
             self.counts["unknown_ids"] += 1
             return None
-        print_ = hash((result.text, result.failure and result.failure.kind, result.vector))
-        if line in self._this_time:
-            same = self._seen[line] == print_
-            self.counts["duplicates" if same else "conflicts"] += 1
+        key = self._keys[line]
+        said = hash((result.text, result.failure and result.failure.kind, result.vector))
+        if self._this_time[line]:
+            self.counts["duplicates" if self._said[line] == said else "conflicts"] += 1
             return None
-        self._this_time.add(line)
-        if line in self._seen:  # handed on before the last read broke off
+        self._this_time[line] = 1
+        if self._seen[line]:  # handed on before the last read broke off
             return None
-        self._seen[line] = print_
+        self._seen[line], self._said[line] = 1, said
         if result.request_id is not None and result.request_id in self._recorded.get(key, ()):
             return None
         return result if result.key == key else replace(result, key=key)
@@ -104,6 +114,6 @@ class CheckOff:
         """A failure of `kind` for each line without a result."""
         why = _WHY.get(kind, "the batch ended without a line for this row")
         failure = Failure(kind, why, retryable=kind != "canceled")
-        missing = [line for line in self._lines if line not in self._seen]
+        missing = [key for key, seen in zip(self._keys, self._seen, strict=True) if not seen]
         self.counts["missing"] += len(missing)
-        return [Result(self._lines[line], failure=failure) for line in missing]
+        return [Result(key, failure=failure) for key in missing]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch
 from llmframe.errors import EngineError, StoreError, sentence
-from llmframe.requests import Request
+from llmframe.lanes.packs import Pack
 
 if TYPE_CHECKING:
     from llmframe.journal import BatchRecord, Journal
@@ -49,7 +49,7 @@ class Doubt:
         count: Its lines.
         due: When to search.
         last: When it was last tried to send it.
-        held: Its requests, where this stream tried to send it.
+        pack: Its requests, where this stream tried to send it.
         empty: Searches without a find.
         excluded: Batches that a search found and that hold other rows.
     """
@@ -58,7 +58,7 @@ class Doubt:
     count: int
     due: float
     last: float
-    held: list[Request] = field(default_factory=list)
+    pack: Pack | None = None
     empty: int = 0
     excluded: set[str] = field(default_factory=set)
 

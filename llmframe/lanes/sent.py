@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from llmframe.engines.base import Batch, BatchStatus
 from llmframe.errors import EngineError
 from llmframe.lanes.checkoff import CheckOff
 from llmframe.lanes.doubts import Doubt
-from llmframe.requests import Request
 
 __all__ = ["Sent", "check_window"]
 
@@ -23,7 +22,6 @@ class Sent:
 
     Attributes:
         due: When to look at it.
-        held: Its requests, while the provider may still reject it for a full queue.
         alone: No other batch of this stream was open when it was sent.
         reopened: Another stream sent it, so some of its results may be stored already.
         doubt: Where a search found it: until an id of ours is in it, it may be another's.
@@ -34,7 +32,6 @@ class Sent:
     tag: str
     batch: Batch
     due: float
-    held: list[Request] = field(default_factory=list)
     alone: bool = False
     reopened: bool = False
     doubt: Doubt | None = None

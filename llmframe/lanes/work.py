@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +22,9 @@ from llmframe.lanes.doubts import (
     settled,
 )
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
-from llmframe.lanes.packs import Pack, Packer
+from llmframe.lanes.packs import Pack, Packer, Slip
 from llmframe.lanes.sent import Sent, check_window
-from llmframe.requests import Request, custom_id
+from llmframe.requests import Request
 from llmframe.results import Failure, Result
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ _MOST: Final = 10_000
 """Requests a batch where the provider sets no limit: an expiry loses no more than these."""
 _LIST: Final = 500
 """Requests taken, and results handed over, at a time."""
-_HELD: Final = 100_000
-"""Requests kept of batches that the provider may still reject for a full queue (74 MB)."""
 _PATIENCE: Final = 600.0
 """Seconds for which a provider may take no batch before the job ends."""
 _LONGEST: Final = 900.0
@@ -75,7 +73,7 @@ class Work:
         # Keys of batches that another stream sent, and what the source gives of them: those
         # wait for their batch.
         self._theirs: set[bytes] = set()
-        self._asked: dict[bytes, Request] = {}
+        self._asked: set[bytes] = set()
         self._by_count = bool(getattr(lane.engine, "distinct_counts", False))
         self._closed = False
         self._reopened = 0  # of the lane's jobs
@@ -120,21 +118,22 @@ class Work:
 
     def _pause(self) -> float:
         now = self._now()
-        packs = sum(len(pack.requests) for pack in self._packer.ready)
+        packs = sum(len(pack.slips) for pack in self._packer.ready)
         self._lane.unsent = packs + len(self._packer.open)
         dues = [batch.due for batch in self._sent.values()]
         dues += [doubt.due for doubt in self._doubts.values()]
-        if self._packer.ready and not self._doubts and not self._over.unclosed:
-            dues.append(self._not_before)
-        if self._packer.open and not self._doubts:
-            dues.append(self._added + self._lane.linger)
+        if not self._doubts and not self._over.unclosed:
+            if self._packer.ready:
+                dues.append(self._not_before)
+            if self._packer.open:
+                dues.append(self._added + self._lane.linger)
         return max(0.0, min(dues, default=now + _LONGEST) - now)
 
     def _give(self, results: Sequence[Result]) -> None:
         for start in range(0, len(results), _LIST):
             self._over.put(list(results[start : start + _LIST]))
-        for result in results:
-            self._asked.pop(result.key, None)
+        if self._asked:
+            self._asked.difference_update(result.key for result in results)
 
     def _feed(self) -> None:
         """Take and send while there is something, and nothing else is due."""
@@ -161,23 +160,21 @@ class Work:
             return bool(self._packer.ready)
         if not taken:
             # What is not there yet may be on its way: the repairs of rows just handed over.
-            if self._packer.open and self._now() >= self._added + self._lane.linger:
+            late = self._now() >= self._added + self._lane.linger
+            if self._packer.open and late and not self._over.unclosed:
                 self._packer.finish()
             return bool(self._packer.ready)
         self._added = self._now()
-        failed = []
-        for request in taken:
-            if request.key in self._theirs:
-                self._asked[request.key] = request
-                continue
-            failure = self._packer.add(request)
-            if failure is not None:
-                failed.append(Result(request.key, failure=failure))
-        self._give(failed)
+        self._asked |= self._theirs & {request.key for request in taken}
+        self._pack(request for request in taken if request.key not in self._theirs)
         return True
 
+    def _pack(self, requests: Iterable[Request]) -> None:
+        packed = [(request.key, self._packer.add(request)) for request in requests]
+        self._give([Result(key, failure=why) for key, why in packed if why is not None])
+
     def _send(self, pack: Pack) -> None:
-        count = len(pack.requests)
+        count = len(pack.slips)
         if self._by_count and (free := distinct(self._journal, count)) < count:
             self._packer.cut(pack, free)
             pack = self._packer.ready.popleft()
@@ -185,23 +182,20 @@ class Work:
             self._journal.batch_state(pack.was, "closed")  # its claims pass to the new intent
         tag = f"{self._lane.job}-{uuid.uuid4().hex[:16]}"
         self._lane.drive(tag, self)
-        lines = [
-            Line(custom_id(request.position, request.key, request.attempt), (request,))
-            for request in pack.requests
-        ]
-        keys = [(line.custom_id, 0, line.requests[0].key) for line in lines]
-        self._journal.open_batch(self._lane.job, tag, len(lines), self._lane.account, keys)
+        lines = [(slip.custom_id, 0, slip.key) for slip in pack.slips]
+        self._journal.open_batch(self._lane.job, tag, len(lines), self._lane.account, lines)
+        del lines
+        made = (Line(slip.custom_id, (self._source.again(slip.key),)) for slip in pack.slips)
         try:
-            batch = self._engine.submit(lines, tag, partial(self._journal.note, tag))
+            batch = self._engine.submit(made, tag, partial(self._journal.note, tag))
         except (EngineError, OSError) as error:
-            self._not_taken(Pack(pack.requests, tag), tag, error)
+            self._not_taken(Pack(pack.slips, tag), tag, error)
             return
         self._journal.submitted(tag, batch.id, batch.created_at)
         self._lane.counts["batches"] += 1
         self._failing_since = None
         alone = not self._sent
-        self._sent[tag] = Sent(tag, batch, self._next_look(), pack.requests, alone)
-        self._bound_held()
+        self._sent[tag] = Sent(tag, batch, self._next_look(), alone)
 
     def _not_taken(self, pack: Pack, tag: str, error: EngineError | OSError) -> None:
         """`submit` raised: the batch was refused, or may have been created all the same."""
@@ -210,7 +204,7 @@ class Work:
         retryable = isinstance(error, OSError) or error.retryable
         if status == 413:
             self._journal.batch_state(tag, "refused")
-            if len(pack.requests) > 1:
+            if len(pack.slips) > 1:
                 self._packer.halve(pack)
             else:
                 self._fail(tag, Failure("request_too_large", f"the provider said: {error}"))
@@ -235,7 +229,7 @@ class Work:
                     retryable=True,
                 ) from error
             self._journal.batch_state(tag, "in_doubt")
-            self._doubts[tag] = Doubt(tag, len(pack.requests), now, now, pack.requests)
+            self._doubts[tag] = Doubt(tag, len(pack.slips), now, now, pack)
 
     def _hold_back(self, asked: float | None = None) -> None:
         """Create nothing for a while: longer each time, and as long as the provider `asked`."""
@@ -243,14 +237,6 @@ class Work:
         if now >= self._not_before:
             self._not_before = now + max(self._full_pause, min(asked or 0.0, _LONGEST))
             self._full_pause = min(2 * self._full_pause, _LONGEST)
-
-    def _bound_held(self) -> None:
-        held = sum(len(batch.held) for batch in self._sent.values())
-        for batch in self._sent.values():
-            if held <= _HELD:
-                return
-            held -= len(batch.held)
-            batch.held = []
 
     def _next_look(self) -> float:
         return self._now() + self._lane.poll_interval * (1 + random.random())
@@ -262,8 +248,6 @@ class Work:
             self._look_failed(sent, error)
             return
         self._lane.batches[sent.batch.id] = status
-        if status.done or status.failed:
-            sent.held = []  # it runs, so its place in the queue is sure
         if status.state == "running":
             check_window(self._lane.name, sent.batch, status, self._now())
             sent.failed = 0
@@ -336,12 +320,12 @@ class Work:
         self._lane.tidy(sent.batch)
         self._hold_back()
         del self._sent[sent.tag]
-        if sent.alone and len(sent.held) > 1:
+        if sent.alone and sent.batch.count > 1:
             # Nothing else of ours was in the queue: this alone is more than it takes.
-            self._packer.halve(Pack(sent.held, sent.tag))
+            self._packer.halve(self._sent_pack(sent.tag))
             return
         failure = Failure("rate_limited", f"the provider's queue is full{said}", retryable=True)
-        self._again(sent.tag, sent.held, failure)
+        self._again(sent.tag, None if sent.reopened else self._sent_pack(sent.tag), failure)
 
     def _fail(self, tag: str, failure: Failure) -> None:
         """One failure for each row of a batch that is over."""
@@ -349,20 +333,24 @@ class Work:
         self._give([Result(key, failure=failure) for key in keys])
         self._end(tag, set(keys))
 
-    def _again(self, tag: str, held: list[Request], failure: Failure) -> None:
+    def _again(self, tag: str, pack: Pack | None, failure: Failure) -> None:
         """Send the rows of a batch that did not run again: by this lane, else by the run."""
-        if held and self._control.mode == "run":
-            self._packer.again(Pack(held, tag))
+        if pack is not None and self._control.mode == "run":
+            self._packer.again(pack)
         else:
             self._fail(tag, failure)
+
+    def _sent_pack(self, tag: str) -> Pack:
+        return Pack([Slip.of(line) for line, _, _ in self._journal.lines(tag)], tag)
 
     def _end(self, tag: str, keys: set[bytes]) -> None:
         """The batch is over, and every result of it was given."""
         sent = self._sent.pop(tag, None)
         self._theirs -= keys
         # What is asked again although the batch answered it before: a failure that the run knows.
-        for key in keys & self._asked.keys():
-            self._packer.add(self._asked.pop(key))
+        again = keys & self._asked
+        self._asked -= again
+        self._pack(map(self._source.again, again))
         self._over.unclosed.add(tag)
         self._over.put(Checked(tag, None if sent is None else sent.batch, frozenset(keys)))
 
@@ -398,9 +386,11 @@ class Work:
             self._journal.submitted(doubt.tag, batch.id, batch.created_at, state)
             self._lane.counts["adopted"] += 1
             del self._doubts[doubt.tag]
-            self._sent[doubt.tag] = Sent(doubt.tag, batch, self._now(), doubt.held, doubt=doubt)
+            self._sent[doubt.tag] = Sent(
+                doubt.tag, batch, self._now(), reopened=doubt.pack is None, doubt=doubt
+            )
         elif settled(doubt, self._now()):
             self._lane.counts["never_created"] += 1
             del self._doubts[doubt.tag]
             failure = Failure("no_result", "the batch was never created", retryable=True)
-            self._again(doubt.tag, doubt.held, failure)
+            self._again(doubt.tag, doubt.pack, failure)
