@@ -8,20 +8,26 @@ which runs in a process of its own, in turn, each in a fresh process.
     python benchmarks/batch.py --rows 100000
 
 Printed: client CPU in µs a row, wall seconds, and the growth of the peak memory from where the
-frame stands to the end, for a quarter of the rows and for all of them.
+frame stands to the end, for a quarter, half and all of the rows.
+
+With ``--faults`` llmframe alone runs, through OpenAI's and Anthropic's emulators, on a day on which
+3 % of the requests fail and may pass later, 1 % get no line, 1 % an invalid reply, 2 % two lines.
+Printed too: what became of the rows, and how often each round's failures were sent again.
+
+    python benchmarks/batch.py --rows 120000 --faults
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -34,6 +40,8 @@ import llmframe as lf
 ROOT = Path(__file__).resolve().parents[1]
 ANSWER = '{"topic":"billing","urgent":true,"summary":"Charged twice for one order."}'
 MOST = 50_000
+KEY = "sk-ant-loopback-test"  # the emulator of Anthropic knows no other
+sys.path.insert(0, str(ROOT))  # for the emulators of the tests
 
 
 class Ticket(BaseModel):
@@ -44,9 +52,9 @@ class Ticket(BaseModel):
     summary: str
 
 
-def through_llmframe(url: str, df: pd.DataFrame) -> pd.DataFrame:
+def through_llmframe(url: str, df: pd.DataFrame, provider: Any = lf.OpenAI) -> pd.DataFrame:
     """One call of `df.llm.map`, with an empty journal."""
-    engine = lf.OpenAI("bench", base_url=url, api_key="none", batch=True)
+    engine = provider("bench", base_url=url, api_key=KEY, batch=True)
     with (
         tempfile.TemporaryDirectory() as home,
         lf.set_options(home=home, progress=False, poll_interval=0.5),
@@ -104,7 +112,10 @@ def _batch(client: Any, file: IO[bytes]) -> str:
 CLIENTS: dict[str, Callable[[str, pd.DataFrame], pd.DataFrame]] = {
     "llmframe": through_llmframe,
     "bare": bare,
+    "openai": through_llmframe,
+    "anthropic": lambda url, df: through_llmframe(url, df, lf.Anthropic),
 }
+"""The last two ask on a bad day."""
 
 
 def _peak() -> float:
@@ -115,51 +126,89 @@ def _peak() -> float:
 
 def run_one(given: argparse.Namespace) -> None:
     """Measure one client in this process, and print it as JSON."""
-    CLIENTS[given.client](given.url, pd.DataFrame({"text": prompts(3)}))  # imports, first calls
+    warnings.simplefilter("ignore")
+    if not given.faults:
+        CLIENTS[given.client](given.url, pd.DataFrame({"text": prompts(3)}))  # imports, first calls
     df = pd.DataFrame({"text": prompts(given.rows)})
     before, cpu, wall = _peak(), time.process_time(), time.perf_counter()
     out = CLIENTS[given.client](given.url, df)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    assert out["summary"].notna().all(), "a row has no answer"
-    print(json.dumps({"cpu": cpu / given.rows * 1e6, "wall": wall, "peak": _peak() - before}))
+    told = {"cpu": cpu / given.rows * 1e6, "wall": wall, "peak": _peak() - before}
+    if given.faults:
+        told |= rows_of(out)
+    else:
+        assert out["summary"].notna().all(), "a row has no answer"
+    print(json.dumps(told))
 
 
-def serve() -> None:
-    """The emulator, answering every row alike, until its input ends."""
-    sys.path.insert(0, str(ROOT))
-    from tests.servers.openai_batches import BatchServer, Plan
+def rows_of(out: pd.DataFrame) -> dict[str, Any]:
+    """How many rows are right, and how the others ended."""
+    from tests.servers.faulty import answer
 
-    with BatchServer(answer=lambda body: ANSWER) as server:
-        server.plan = Plan(words=["in_progress"])
+    wanted = pd.DataFrame([answer(row) for row in range(len(out))])
+    right = (out[list(wanted)].astype(object) == wanted.astype(object)).all(axis=1)
+    failures = out.llm.failures()
+    named = pd.Series(False, index=out.index)
+    named[failures.index] = True
+    return {
+        "right": int(right.sum()),
+        "failed": failures["kind"].value_counts().to_dict(),
+        "wrong": int((~right & ~named).sum()),
+    }
+
+
+def serve(provider: str | None) -> None:
+    """The emulator, answering every row alike, or `provider`'s on a bad day, until its input ends.
+
+    The books of that day are printed last.
+    """
+    from tests.servers import faulty, openai_batches
+
+    day = faulty.Day()
+    if provider is None:
+        server: Any = openai_batches.BatchServer(answer=lambda body: ANSWER)
+        server.plan = openai_batches.Plan(words=["in_progress"])
+    else:
+        server = {"openai": faulty.openai_day, "anthropic": faulty.anthropic_day}[provider](day)
+    with server:
         print(server.url, flush=True)
         sys.stdin.read()
+        print(json.dumps(day.books() | {"batches": len(server.batches)}))
 
 
-@contextlib.contextmanager
-def server() -> Iterator[str]:
-    """The emulator in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "--serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+def measured(client: str, rows: int, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One client in a fresh process against a fresh emulator: its figures, and the emulator's."""
+    command = [sys.executable, __file__, *more, "--client", client]
+    emulator = subprocess.Popen(
+        [*command, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    books = "{}"
     try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.communicate("")
-
-
-def measured(client: str, rows: int) -> dict[str, float]:
-    """One client in a fresh process against a fresh emulator."""
-    with server() as url:
-        command = [sys.executable, __file__, "--client", client, "--url", url]
+        assert emulator.stdout is not None
+        url = emulator.stdout.readline().strip()
         done = subprocess.run(
-            [*command, "--rows", str(rows)], stdout=subprocess.PIPE, text=True, check=True
+            [*command, "--url", url, "--rows", str(rows)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
         )
-    read: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return read
+    finally:
+        books, _ = emulator.communicate("")
+    return json.loads(done.stdout.splitlines()[-1]), json.loads(books)
+
+
+def on_a_bad_day(rows: int) -> None:
+    """Both providers with faults."""
+    for provider in ("openai", "anthropic"):
+        told, books = measured(provider, rows, "--faults")
+        print(f"{provider}: {rows:,} rows in {books['batches']} batches, {told['wall']:.0f} s")
+        print(f"  {told['cpu']:.1f} µs of CPU a row, peak memory + {told['peak']:.1f} MB")
+        print(f"  right {told['right']:,}, failed {told['failed']}, neither {told['wrong']}")
+        print(f"  what requests got: {books['fates']}; rows paid twice: {books['twice']}")
+        resent = [*books["asked"][1:], 0]
+        for number, (failed, again) in enumerate(zip(books["failed"], resent, strict=True), 1):
+            ratio = f" ({again / failed:.3f})" if failed else ""
+            print(f"  round {number}: {failed:,} failed, {again:,} sent again{ratio}", flush=True)
 
 
 def main() -> None:
@@ -168,16 +217,19 @@ def main() -> None:
     parser.add_argument("--client", choices=sorted(CLIENTS))
     parser.add_argument("--url")
     parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--faults", action="store_true")
     given = parser.parse_args()
     if given.serve:
-        serve()
+        serve(given.client if given.faults else None)
     elif given.client:
         run_one(given)
+    elif given.faults:
+        on_a_bad_day(given.rows)
     else:
         print(f"{'client':>10} {'rows':>9} {'CPU µs/row':>11} {'wall s':>8} {'peak + MB':>10}")
-        for rows in (given.rows // 4, given.rows):
-            for client in sorted(CLIENTS):
-                row = measured(client, rows)
+        for rows in (given.rows // 4, given.rows // 2, given.rows):
+            for client in ("bare", "llmframe"):
+                row, _ = measured(client, rows)
                 print(
                     f"{client:>10} {rows:>9,} {row['cpu']:>11.1f} {row['wall']:>8.1f}"
                     f" {row['peak']:>10.1f}",

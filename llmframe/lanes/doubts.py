@@ -120,8 +120,8 @@ def settled(doubt: Doubt, now: float) -> bool:
     return doubt.empty >= _SEARCHES and now >= doubt.last + SETTLED
 
 
-def distinct(journal: Journal, count: int) -> int:
-    """At most `count`, and that of no other intent without an answer.
+def distinct(journal: Journal, pack: Pack) -> int:
+    """How many of a pack's requests to send: a count that no other unanswered intent has.
 
     Where batches carry no tag, one whose answer was lost is known by its count: another of the
     same count could be taken for it until its results are there.
@@ -129,8 +129,9 @@ def distinct(journal: Journal, count: int) -> int:
     taken = {
         record.count
         for record in journal.batches()
-        if record.provider_id is None or record.state in UNSURE
+        if record.state in {"intent", *UNSURE} and record.tag != pack.was
     }
+    count = len(pack.slips)
     return next((free for free in range(count, 0, -1) if free not in taken), count)
 
 

@@ -174,9 +174,8 @@ class Work:
         self._give([Result(key, failure=why) for key, why in packed if why is not None])
 
     def _send(self, pack: Pack) -> None:
-        count = len(pack.slips)
-        if self._by_count and (free := distinct(self._journal, count)) < count:
-            self._packer.cut(pack, free)
+        if self._by_count and (count := distinct(self._journal, pack)) < len(pack.slips):
+            self._packer.cut(pack, count)
             pack = self._packer.ready.popleft()
         if pack.was is not None:
             self._journal.batch_state(pack.was, "closed")  # its claims pass to the new intent

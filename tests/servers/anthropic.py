@@ -79,7 +79,10 @@ class Asked:
 
 @dataclass
 class Reply:
-    """What to answer: a status and a body; of a batch row, `result` as it stands in the file."""
+    """What to answer: a status and a body; of a batch row, `result` as it stands in the file.
+
+    `lines` says how often a batch row's line stands there.
+    """
 
     body: Any = None
     status: int = 200
@@ -87,6 +90,7 @@ class Reply:
     delay: float = 0.0
     cut: bool = False
     result: dict[str, Any] | None = None
+    lines: int = 1
 
 
 def message(text: Any = "ok", *, stop: str = "end_turn", usage: Any = None, **more: Any) -> Any:
@@ -172,6 +176,7 @@ class AnthropicServer:
         self.batches: dict[str, dict[str, Any]] = {}
         self.in_flight = self.max_in_flight = 0
         self.root = ""
+        self._lines: dict[str, int] = {}
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
@@ -352,6 +357,8 @@ class AnthropicServer:
     def _result(self, asked: Asked) -> dict[str, Any]:
         refusal = self._refusal(asked)
         reply = error(400, refusal) if refusal is not None else self._reply(asked)
+        if reply.lines != 1 and asked.custom_id:
+            self._lines[asked.custom_id] = reply.lines
         if reply.result is not None:
             return reply.result
         if reply.status != 200:
@@ -446,7 +453,7 @@ class AnthropicServer:
             record = {"custom_id": id_, "result": result}
             # Raw U+2028 and the like stand in the file as they are.
             line = json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
-            lines += [line] * (2 if _applies(self.twice, id_) else 1)
+            lines += [line] * (2 if _applies(self.twice, id_) else self._lines.get(id_, 1))
         return self.newline.join(lines)
 
     async def _send(self, request: web.Request, data: bytes) -> web.StreamResponse:

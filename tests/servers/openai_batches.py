@@ -51,6 +51,7 @@ class Row:
         finish: Why it stopped.
         message: Further fields of the message.
         usage: Whether usage is told.
+        lines: How often its line stands in the results.
     """
 
     text: str | None = "ok"
@@ -61,6 +62,7 @@ class Row:
     finish: str = "stop"
     message: Mapping[str, Any] = field(default_factory=dict)
     usage: bool = True
+    lines: int = 1
 
 
 @dataclass
@@ -562,7 +564,7 @@ class BatchServer:
             self.asked[line["custom_id"]] += 1
             row = self._answered(line["body"])
             target = good if row.status == 200 and row.error is None else bad
-            target.append(self._line(line, row, plan))
+            target += [self._line(line, row, plan) for _ in range(row.lines)]
             if dice.random() < plan.twice:
                 again = Row("something else") if plan.conflict else row
                 target.append(self._line(line, again, plan))
