@@ -207,6 +207,9 @@ class Run:
                 feed.heard = time.monotonic()
                 for results in self.engine.stream(feed, self._control):
                     self._absorb(results)
+                    if self._batched:
+                        # Results are read faster than stored: a whole batch would wait in memory.
+                        self._journal.flush()
                 self._forsaken()
                 if self._ending:
                     break

@@ -80,7 +80,7 @@ class Work:
     partly: int
     aux: list[bytes]
     _sampling: Sampling = field(init=False)
-    _sorted: tuple[list[bytes], list[int]] | None = field(init=False, default=None)
+    _sorted: tuple[list[bytes], npt.NDArray[np.int64]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._sampling = self.call.sent  # made once: a million rows share it
@@ -105,11 +105,11 @@ class Work:
         """
         if self._sorted is None:
             keys = [*self.keys, *self.aux]
-            order = np.argsort(np.array(keys, dtype="S16"), kind="stable").tolist()
+            order = np.argsort(np.array(keys, dtype="S16"), kind="stable")
             self._sorted = [keys[i] for i in order], order
         keys, order = self._sorted
         at = bisect_left(keys, key)
-        return order[at] if at < len(keys) and keys[at] == key else None
+        return int(order[at]) if at < len(keys) and keys[at] == key else None
 
     @property
     def shared(self) -> tuple[Message, ...]:

@@ -36,9 +36,9 @@ def start(
         ).lastrowid
     except sqlite3.IntegrityError as error:
         raise StoreError(f"there is a batch {tag!r} already. Make a new tag.") from error
-    keys = [(key,) for _, _, key in lines]
     db.executemany(
-        "INSERT INTO request (key, state) VALUES (?, 0) ON CONFLICT (key) DO NOTHING", keys
+        "INSERT INTO request (key, state) VALUES (?, 0) ON CONFLICT (key) DO NOTHING",
+        ((key,) for _, _, key in lines),
     )
     # In this transaction live claims, which pass on by time, become claims that do not.
     own = set(process.runs.values())
@@ -46,11 +46,11 @@ def start(
     taken = db.executemany(
         f"UPDATE request SET state = 2, owner = NULL, batch = {number} WHERE key = ?"
         f" AND (state < 2 AND (owner IS NULL OR owner NOT IN ({others})) OR batch = {number})",
-        keys,
+        ((key,) for _, _, key in lines),
     ).rowcount
-    if taken != len(keys):
+    if taken != len(lines):
         raise StoreError(
-            f"batch {tag!r}: {len(keys) - taken} of {len(keys)} requests are claimed by another "
+            f"batch {tag!r}: {len(lines) - taken} of {len(lines)} requests are claimed by another "
             f"process. Claim them before they are packed."
         )
     db.executemany(

@@ -41,16 +41,17 @@ class CheckOff:
         recorded: Mapping[bytes, AbstractSet[str]] | None = None,
     ) -> None:
         self._place: dict[tuple[str, int] | str, int] = {}
-        self._keys: list[bytes] = []
+        keys = bytearray()
         for place, (custom_id, part, key) in enumerate(lines):
             self._place[(custom_id, part) if part else custom_id] = place
-            self._keys.append(key)
+            keys += key
+        self._keys = bytes(keys)
         self._recorded = recorded or {}
         # Of each line what it said, and whether it was seen at all and in this read: flat, since a
         # batch has 100,000 of them.
-        self._said = array("q", bytes(8 * len(self._keys)))
-        self._seen = bytearray(len(self._keys))
-        self._this_time = bytearray(len(self._keys))
+        count = len(self._place)
+        self._said = array("q", bytes(8 * count))
+        self._seen, self._this_time = bytearray(count), bytearray(count)
         self.counts: Counter[str] = Counter()
 
     @classmethod
@@ -78,11 +79,14 @@ class CheckOff:
     @property
     def keys(self) -> set[bytes]:
         """Keys of all lines."""
-        return set(self._keys)
+        return {self._key(line) for line in range(len(self._seen))}
+
+    def _key(self, line: int) -> bytes:
+        return self._keys[16 * line : 16 * line + 16]
 
     def start(self) -> None:
         """The results are read from the beginning, for the first time or again."""
-        self._this_time = bytearray(len(self._keys))
+        self._this_time = bytearray(len(self._seen))
         self.counts.clear()
 
     def result(self, custom_id: str, part: int, result: Result) -> Result | None:
@@ -97,7 +101,7 @@ class CheckOff:
         if line is None:
             self.counts["unknown_ids"] += 1
             return None
-        key = self._keys[line]
+        key = self._key(line)
         said = hash((result.text, result.failure and result.failure.kind, result.vector))
         if self._this_time[line]:
             self.counts["duplicates" if self._said[line] == said else "conflicts"] += 1
@@ -114,6 +118,6 @@ class CheckOff:
         """A failure of `kind` for each line without a result."""
         why = _WHY.get(kind, "the batch ended without a line for this row")
         failure = Failure(kind, why, retryable=kind != "canceled")
-        missing = [key for key, seen in zip(self._keys, self._seen, strict=True) if not seen]
+        missing = [line for line, seen in enumerate(self._seen) if not seen]
         self.counts["missing"] += len(missing)
-        return [Result(key, failure=failure) for key in missing]
+        return [Result(self._key(line), failure=failure) for line in missing]

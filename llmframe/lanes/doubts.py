@@ -131,7 +131,7 @@ def distinct(journal: Journal, pack: Pack) -> int:
         for record in journal.batches()
         if record.state in {"intent", *UNSURE} and record.tag != pack.was
     }
-    count = len(pack.slips)
+    count = len(pack.lines)
     return next((free for free in range(count, 0, -1) if free not in taken), count)
 
 

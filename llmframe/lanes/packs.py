@@ -5,35 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from llmframe.requests import Request, custom_id, parse_custom_id
+from llmframe.requests import Request, custom_id
 from llmframe.results import Failure
 
-__all__ = ["Pack", "Packer", "Slip"]
+__all__ = ["Pack", "Packer"]
 
 _UNLIMITED = 1 << 62
-
-
-class Slip(NamedTuple):
-    """What a pack keeps of a request; the source makes it again when the pack is sent."""
-
-    key: bytes
-    position: int
-    attempt: int
-
-    @property
-    def custom_id(self) -> str:
-        """Id of its line."""
-        return custom_id(self.position, self.key, self.attempt)
-
-    @classmethod
-    def of(cls, line: str) -> Slip:
-        """That of a line that was sent, by its id."""
-        parsed = parse_custom_id(line)
-        assert parsed is not None, "only called with ids that we made"
-        position, key, attempt = parsed
-        return cls(key, position, attempt)
 
 
 @dataclass(slots=True)
@@ -41,12 +19,13 @@ class Pack:
     """Requests that go into one batch.
 
     Attributes:
-        slips: Never empty, no key twice.
+        lines: ``(custom_id, part, key)`` of each, as the journal keeps them: the source makes a
+            request again when its line is written. Never empty, no key twice.
         was: Tag of an earlier intent for them that came to nothing. It stays open, and with it
             the claims on their keys, until they are sent again.
     """
 
-    slips: list[Slip]
+    lines: list[tuple[str, int, bytes]]
     was: str | None = None
 
 
@@ -73,7 +52,7 @@ class Packer:
         first: int = 1000,
     ) -> None:
         self.ready: deque[Pack] = deque()
-        self.open: list[Slip] = []
+        self.open: list[tuple[str, int, bytes]] = []
         self._size = size
         self._most = max_requests
         self._bytes_most = _UNLIMITED if max_bytes is None else max_bytes
@@ -102,7 +81,8 @@ class Packer:
         # One key twice in a batch would be one custom_id twice, which providers refuse whole.
         if self._bytes + size > self._bytes_most or request.key in self._keys:
             self.finish()
-        self.open.append(Slip(request.key, request.position, request.attempt))
+        name = custom_id(request.position, request.key, request.attempt)
+        self.open.append((name, 0, request.key))
         self._keys.add(request.key)
         self._bytes += size
         if self.room <= 0:
@@ -126,15 +106,15 @@ class Packer:
         Later packs are no larger than a half: the limit that really holds (a proxy's, an
         account's share of the queue) is not known beforehand.
         """
-        half = max(1, len(pack.slips) // 2)
+        half = max(1, len(pack.lines) // 2)
         self._most = min(self._most, half)
         self._cap = min(self._cap, half)
         self.cut(pack, half)
 
     def cut(self, pack: Pack, count: int) -> None:
         """The first `count` requests of a pack are next, the others after them."""
-        self.ready.appendleft(Pack(pack.slips[count:]))
-        self.ready.appendleft(Pack(pack.slips[:count], pack.was))
+        self.ready.appendleft(Pack(pack.lines[count:]))
+        self.ready.appendleft(Pack(pack.lines[:count], pack.was))
 
     def drop(self) -> list[Pack]:
         """Forget, and return, everything that is not sent yet."""

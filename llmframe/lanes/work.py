@@ -22,7 +22,7 @@ from llmframe.lanes.doubts import (
     settled,
 )
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
-from llmframe.lanes.packs import Pack, Packer, Slip
+from llmframe.lanes.packs import Pack, Packer
 from llmframe.lanes.sent import Sent, check_window
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
@@ -118,7 +118,7 @@ class Work:
 
     def _pause(self) -> float:
         now = self._now()
-        packs = sum(len(pack.slips) for pack in self._packer.ready)
+        packs = sum(len(pack.lines) for pack in self._packer.ready)
         self._lane.unsent = packs + len(self._packer.open)
         dues = [batch.due for batch in self._sent.values()]
         dues += [doubt.due for doubt in self._doubts.values()]
@@ -174,21 +174,20 @@ class Work:
         self._give([Result(key, failure=why) for key, why in packed if why is not None])
 
     def _send(self, pack: Pack) -> None:
-        if self._by_count and (count := distinct(self._journal, pack)) < len(pack.slips):
+        if self._by_count and (count := distinct(self._journal, pack)) < len(pack.lines):
             self._packer.cut(pack, count)
             pack = self._packer.ready.popleft()
         if pack.was is not None:
             self._journal.batch_state(pack.was, "closed")  # its claims pass to the new intent
         tag = f"{self._lane.job}-{uuid.uuid4().hex[:16]}"
         self._lane.drive(tag, self)
-        lines = [(slip.custom_id, 0, slip.key) for slip in pack.slips]
-        self._journal.open_batch(self._lane.job, tag, len(lines), self._lane.account, lines)
-        del lines
-        made = (Line(slip.custom_id, (self._source.again(slip.key),)) for slip in pack.slips)
+        count, account = len(pack.lines), self._lane.account
+        self._journal.open_batch(self._lane.job, tag, count, account, pack.lines)
+        lines = (Line(name, (self._source.again(key),)) for name, _, key in pack.lines)
         try:
-            batch = self._engine.submit(made, tag, partial(self._journal.note, tag))
+            batch = self._engine.submit(lines, tag, partial(self._journal.note, tag))
         except (EngineError, OSError) as error:
-            self._not_taken(Pack(pack.slips, tag), tag, error)
+            self._not_taken(Pack(pack.lines, tag), tag, error)
             return
         self._journal.submitted(tag, batch.id, batch.created_at)
         self._lane.counts["batches"] += 1
@@ -203,7 +202,7 @@ class Work:
         retryable = isinstance(error, OSError) or error.retryable
         if status == 413:
             self._journal.batch_state(tag, "refused")
-            if len(pack.slips) > 1:
+            if len(pack.lines) > 1:
                 self._packer.halve(pack)
             else:
                 self._fail(tag, Failure("request_too_large", f"the provider said: {error}"))
@@ -228,7 +227,7 @@ class Work:
                     retryable=True,
                 ) from error
             self._journal.batch_state(tag, "in_doubt")
-            self._doubts[tag] = Doubt(tag, len(pack.slips), now, now, pack)
+            self._doubts[tag] = Doubt(tag, len(pack.lines), now, now, pack)
 
     def _hold_back(self, asked: float | None = None) -> None:
         """Create nothing for a while: longer each time, and as long as the provider `asked`."""
@@ -340,7 +339,7 @@ class Work:
             self._fail(tag, failure)
 
     def _sent_pack(self, tag: str) -> Pack:
-        return Pack([Slip.of(line) for line, _, _ in self._journal.lines(tag)], tag)
+        return Pack(self._journal.lines(tag), tag)
 
     def _end(self, tag: str, keys: set[bytes]) -> None:
         """The batch is over, and every result of it was given."""
