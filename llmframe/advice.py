@@ -42,7 +42,7 @@ def path(
     if live is None or batch is None:
         return None
     if batch >= live:
-        return f"no batch price is known here: live is right, {took}." if batched else None
+        return f"a batch costs no less here: live is right, {took}." if batched else None
     saves = f"{money(batch)} as a batch (within 24 h) against {money(live)} live ({took})"
     own = (
         f"; for {number(requests)} requests an own GPU (a vLLM server behind base_url=) may cost "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from llmframe.options import get_options
@@ -49,6 +50,7 @@ class Price:
         cache_write_1h: Rate of those written for an hour; None: `cache_write`.
         request: US$ for each request, whatever its tokens.
         note: What to know about it, such as where it comes from; may be empty.
+        guess: What of it is no known price but an assumption; empty where it is known.
 
     Examples:
         >>> Price(Rate(0.4), Rate(1.6)).cost(Usage(input_tokens=1_000_000))
@@ -62,6 +64,7 @@ class Price:
     cache_write_1h: Rate | None = None
     request: float = 0.0
     note: str = ""
+    guess: str = ""
 
     def cost(self, usage: Usage) -> float:
         """US$ of one request.
@@ -102,7 +105,8 @@ class Price:
         starts = sorted({start for start, _ in self.input.tiers + self.output.tiers})
         if starts:
             text += f", more above {starts[0]:,} input tokens a request"
-        return f"{text} ({self.note})" if self.note else text
+        told = "; ".join(filter(None, (self.note, self.guess)))
+        return f"{text} ({told})" if told else text
 
 
 def cache_savings(price: Price | None, usage: Usage | None) -> float:
@@ -135,43 +139,104 @@ def price(
     Args:
         provider: Name of the engine, such as ``"openai"``.
         model: Name of the model, an alias or a snapshot.
-        batch: For the provider's batch API. A price of the user's holds for both.
+        batch: For the provider's batch API. Where the user states no batch price: half of the
+            live one at the providers that document this, else the live one; `Price.guess` says so.
         in_process: The engine runs in this process.
         base_url: Where a server was named: the price is that of the provider whose own address
             it is, whatever protocol it speaks, and unknown for any other server.
 
     Raises:
-        ValueError: A price in the options is no pair of numbers.
+        ValueError: A price in the options is neither a pair of numbers nor a dict of rates.
 
     Examples:
         >>> import llmframe as lf
         >>> with lf.set_options(prices={"openai/my-model": (0.25, 2.0)}):
         ...     price("openai", "my-model").text()
         'US$0.25 in, US$2.00 out per million tokens (your price)'
+        >>> rates = {"input": 0.25, "output": 2.0, "batch_input": 0.1, "batch_output": 0.8}
+        >>> with lf.set_options(prices={"my-model": rates}):
+        ...     price("openai", "my-model", batch=True).text()
+        'US$0.10 in, US$0.80 out per million tokens (your price)'
         >>> price("openai", "no-such-model") is None
         True
     """
     prices = get_options().prices or {}
     for name in (f"{provider}/{model}", model):
         if name in prices:
-            return _own(name, prices[name])
+            return _own(name, prices[name], batch, partial(_halves, provider, base_url))
     if in_process:
         return FREE
     found = _known(provider, model, batch, base_url)
     return None if found is None else _from_data(found, batch)
 
 
-def _own(name: str, pair: Any) -> Price:
+_LIVE: Final = ("input", "output", "cached_input", "cache_write")
+_RATES: Final = (*_LIVE, *(f"batch_{name}" for name in _LIVE))
+_HALF: Final = {"openai": "OpenAI", "anthropic": "Anthropic"}
+"""Providers whose documents say that a batch costs half, whatever the model."""
+
+
+def _own(name: str, given: Any, batch: bool, half: Callable[[], str | None]) -> Price:
+    """The user's price; `half` names the provider where its batches are known to cost half."""
+    rates = _rates(name, given)
+    live = [rates.get(rate) for rate in _LIVE]
+    if not batch:
+        return _price(live, "your price")
+    stated = [rates.get(f"batch_{rate}") for rate in _LIVE]
+    guess, factor = "", 1.0
+    if stated[0] is None:
+        provider = half()
+        guess = f"no batch price is known for {name}: it is counted at the live price"
+        if provider is not None:
+            guess = f"the batch price of {name} is assumed to be half of yours, as {provider} says"
+            factor = 0.5
+    elif live[0]:
+        factor = stated[0] / live[0]  # of what is read from and written to the cache
+    filled = [
+        rate if rate is not None else None if other is None else other * factor
+        for rate, other in zip(stated, live, strict=True)
+    ]
+    return _price(filled, "your price", guess)
+
+
+def _rates(name: str, given: Any) -> dict[str, float]:
     try:
-        into, out = (float(amount) for amount in pair)
-        if not (0 <= into < float("inf") and 0 <= out < float("inf")):
+        pairs = given.items() if isinstance(given, Mapping) else zip(_LIVE, given, strict=False)
+        rates = {rate: float(amount) for rate, amount in pairs}
+        if not isinstance(given, Mapping) and len(given) != 2:
+            raise ValueError
+        if not (rates.keys() <= set(_RATES) and {"input", "output"} <= rates.keys()):
+            raise ValueError
+        if ("batch_input" in rates) != ("batch_output" in rates):
+            raise ValueError
+        if not all(0 <= amount < float("inf") for amount in rates.values()):
             raise ValueError
     except (TypeError, ValueError):
         raise ValueError(
-            f"prices={{{name!r}: {pair!r}}}: expected (input, output) in US$ per million tokens, "
-            f"such as (0.40, 1.60)."
+            f"prices={{{name!r}: {given!r}}}: expected (input, output) in US$ per million tokens, "
+            f"such as (0.40, 1.60), or a dict of {', '.join(_RATES)}; input and output are needed, "
+            f"and of the batch's both or none. Nothing was sent."
         ) from None
-    return Price(Rate(into), Rate(out), note="your price")
+    return rates
+
+
+def _price(rates: Sequence[float | None], note: str, guess: str = "") -> Price:
+    into, out, cached, written = (None if rate is None else Rate(rate) for rate in rates)
+    assert into is not None
+    assert out is not None
+    return Price(into, out, cached, written, note=note, guess=guess)
+
+
+def _halves(provider: str, base_url: str | None) -> str | None:
+    """The provider's name, where a batch is documented to cost half."""
+    if base_url is not None:  # by its address: a server that speaks OpenAI's protocol is not OpenAI
+        from genai_prices import data_snapshot
+
+        try:
+            provider = data_snapshot.get_snapshot().find_provider(None, None, base_url).id
+        except LookupError:
+            return None
+    return _HALF.get(provider)
 
 
 def _known(provider: str, model: str, batch: bool, base_url: str | None) -> PriceCalculation | None:
@@ -193,9 +258,9 @@ def _from_data(found: PriceCalculation, batch: bool) -> Price | None:
     if into is None and out is None:
         return None  # listed, but without a price for text
     per_thousand = _rate(rates.requests_kcount)
-    note = ""
+    guess = ""
     if batch and not _has_batch_rate(found):
-        note = "list price; no batch price is known"
+        guess = f"no batch price is known for {found.model.id}: it is counted at the live price"
     return Price(
         input=into or Rate(0.0),
         output=out or Rate(0.0),
@@ -203,7 +268,7 @@ def _from_data(found: PriceCalculation, batch: bool) -> Price | None:
         cache_write=_rate(rates.cache_write_mtok),
         cache_write_1h=_rate(rates.cache_write_1h_mtok),
         request=0.0 if per_thousand is None else per_thousand.base / 1000,
-        note=note,
+        guess=guess,
     )
 
 

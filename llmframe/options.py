@@ -24,7 +24,10 @@ class Options:
         concurrency: Requests in flight at once on live engines.
         poll_interval: Seconds between two looks at a provider batch.
         progress: False: no progress display at all.
-        prices: US$ per million tokens by model: ``{"openai/my-model": (input, output)}``.
+        prices: US$ per million tokens by model: ``{"openai/my-model": (input, output)}``, or a
+            dict of rates in place of the pair: ``input``, ``output``, ``cached_input``,
+            ``cache_write``, and ``batch_input``, ``batch_output``, ``batch_cached_input``,
+            ``batch_cache_write`` for the provider's batch API.
         keep_prompts: False: rendered prompts are not stored (`trace` then has none).
     """
 
@@ -33,7 +36,7 @@ class Options:
     concurrency: int | None = None
     poll_interval: float | None = None
     progress: bool | None = None
-    prices: Mapping[str, tuple[float, float]] | None = None
+    prices: Mapping[str, tuple[float, float] | Mapping[str, float]] | None = None
     keep_prompts: bool | None = None
 
 

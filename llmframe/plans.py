@@ -171,15 +171,24 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     keys = tuple(None if i < 0 else work.keys[i].hex() for i in work.inverse.tolist())
     expected = live.cost(usage) if live else None
     expected_batch = batch.cost(usage) if batch else None
+    guess = batch.guess if batch else ""
     fits = path(
         len(places),
         expected,
-        expected_batch,
+        # A batch price that is not known is counted as the live one, and says nothing.
+        None if guess and expected_batch == expected else expected_batch,
         concurrency=engine.limits.concurrency,
         batched=run.lane is not None,
         in_process=in_process,
     )
-    own = (work.prompt.advice, fits)
+    if guess and (run.lane is not None or fits):
+        guess += (
+            f'. State it: lf.set_options(prices={{"{engine.name}/{engine.model}": {{"input": …, '
+            f'"output": …, "batch_input": …, "batch_output": …}}}}), US$ per million tokens.'
+        )
+    else:
+        guess = ""
+    own = (work.prompt.advice, fits, guess)
     return Plan(
         model=f"{engine.name}/{engine.model}",
         rows=work.count,

@@ -386,6 +386,28 @@ def test_u036_the_plan_sends_nothing_and_shows_both_prices() -> None:
     assert caught.value.plan.requests == 1000
 
 
+def test_the_plan_uses_the_stated_batch_price_and_says_where_there_is_none() -> None:
+    engine = FakeBatchEngine(loud)
+
+    def plan(price: Any) -> Any:
+        with lf.set_options(prices={"fake/fake-1": price}):
+            return frame(1000).llm.plan.map(PROMPT, model=engine, max_tokens=100)
+
+    rates = {"input": 1.0, "output": 10.0, "batch_input": 0.4, "batch_output": 4.0}
+    stated, unknown = plan(rates), plan((1.0, 10.0))
+    assert stated.cost_batch == pytest.approx(stated.cost * 0.4)
+    assert "as a batch" in " ".join(stated.advice)
+    assert not any("no batch price" in sentence for sentence in stated.advice)
+    assert unknown.cost_batch == unknown.cost
+    [said] = unknown.advice
+    assert "no batch price is known for fake/fake-1: it is counted at the live price" in said
+    assert '"batch_input"' in said
+    with lf.set_options(prices={"openai/m": (1.0, 10.0)}):
+        half = frame(9).llm.plan.map(PROMPT, model=lf.OpenAI("m", api_key="sk-x", batch=True))
+    assert half.cost_batch == half.cost / 2
+    assert "assumed to be half of yours" in " ".join(half.advice)
+
+
 def test_the_advice_names_the_cheaper_path() -> None:
     from llmframe.advice import path
 

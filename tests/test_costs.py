@@ -84,14 +84,53 @@ def test_an_engine_in_this_process_is_free():
 def test_prices_of_the_users_own_come_first():
     with set_options(prices={"openai/gpt-4.1-mini": (10, 20), "gpt-5": (0, 0), "local/x": (1, 1)}):
         assert price("openai", "gpt-4.1-mini").cost(Usage(500_000, 100_000)) == 7.0
-        assert price("openai", "gpt-4.1-mini", batch=True).cost(Usage(500_000, 100_000)) == 7.0
         assert price("azure", "gpt-5").cost(Usage(10, 10)) == 0
         assert price("local", "x", in_process=True).cost(Usage(1_000_000)) == 1.0
     assert price("openai", "gpt-4.1-mini").input != Rate(10.0)
 
 
+def test_a_pair_is_halved_for_batches_where_that_is_documented_and_says_so():
+    usage = Usage(500_000, 100_000)
+    with set_options(prices={"m": (10, 20)}):
+        for where in (
+            {"provider": "openai"},
+            {"provider": "openai", "base_url": "https://api.openai.com/v1"},
+            {"provider": "anthropic", "base_url": "https://api.anthropic.com"},
+        ):
+            assert price(model="m", **where).guess == ""
+            batch = price(model="m", batch=True, **where)
+            assert batch.cost(usage) == 3.5
+            assert "assumed to be half of yours" in batch.text()
+        for where in (
+            {"provider": "openai", "base_url": "http://127.0.0.1:8000/v1"},
+            {"provider": "fake"},
+        ):
+            other = price(model="m", batch=True, **where)
+            assert other.cost(usage) == 7.0
+            assert "no batch price is known" in other.guess
+
+
+def test_every_rate_can_be_stated():
+    rates = {"input": 2, "output": 8, "cached_input": 0.5, "batch_input": 0.5, "batch_output": 3}
+    mega = 1_000_000
+    with set_options(prices={"m": rates}):
+        live, batch = price("openai", "m"), price("openai", "m", batch=True)
+        assert live.cost(Usage(2 * mega, mega, cached_tokens=mega)) == 2 + 8 + 0.5
+        # What is cached is cheaper in a batch by as much as the other input is.
+        assert batch.cost(Usage(2 * mega, mega, cached_tokens=mega)) == 0.5 + 3 + 0.125
+        assert batch.guess == ""
+    with set_options(prices={"m": {**rates, "batch_cached_input": 0.25, "batch_cache_write": 1}}):
+        batch = price("openai", "m", batch=True)
+        assert batch.cost(Usage(2 * mega, 0, mega, mega)) == 1.25
+
+
 @pytest.mark.parametrize(
-    "pair", [1.0, (1,), (1, 2, 3), ("a", "b"), (-1, 0), (float("nan"), 0), None]
+    "pair",
+    [
+        *[1.0, (1,), (1, 2, 3), ("a", "b"), (-1, 0), (float("nan"), 0), None],
+        *[{}, {"input": 1}, {"input": 1, "output": 2, "ouput": 2}],
+        {"input": 1, "output": 2, "batch_input": 0.5},
+    ],
 )
 def test_a_price_that_is_no_pair_is_refused(pair):
     with (
