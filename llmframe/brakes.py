@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from llmframe.costs import Price
 from llmframe.requests import Request
@@ -20,8 +18,6 @@ __all__ = [
     "Quality",
     "Refusals",
     "estimate_tokens",
-    "is_proven",
-    "prove",
 ]
 
 OUTAGE: Final = frozenset({"timeout", "connection", "provider_error", "engine_lost"})
@@ -217,27 +213,3 @@ def estimate_tokens(text: str) -> int:
     """
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
     return size // 4 + 4
-
-
-_PROVEN: Final = 3600.0
-"""Seconds for which a success makes the next canary unnecessary."""
-
-_proven: WeakKeyDictionary[object, dict[bytes, float]] = WeakKeyDictionary()
-"""When an engine last succeeded with a schema and parameters: by the key of an empty prompt."""
-
-
-def is_proven(engine: object, mark: bytes) -> bool:
-    """Whether the same engine, schema and parameters have succeeded within the hour."""
-    return time.monotonic() - _marks(engine).get(mark, -_PROVEN) < _PROVEN
-
-
-def prove(engine: object, mark: bytes) -> None:
-    """A request of this engine, schema and parameters has succeeded now."""
-    _marks(engine)[mark] = time.monotonic()
-
-
-def _marks(engine: object) -> dict[bytes, float]:
-    try:
-        return _proven.setdefault(engine, {})
-    except TypeError:  # an engine of the user's that cannot be hashed or referred to weakly
-        return {}

@@ -139,6 +139,8 @@ def asked(verb: str, common: Mapping[str, Any], own: Sequence[str] = ()) -> Aske
     for name in ("cache", "dedupe", "flatten", "details"):
         if not isinstance(getattr(given, name), bool):
             raise ValueError(f"{name}={getattr(given, name)!r}: expected True or False.")
+    if given.batch is not None and not isinstance(given.batch, bool):
+        raise ValueError(f"batch={given.batch!r}: expected True or False.")
     _number("max_tokens", given.max_tokens, 1, whole=True)
     _number("concurrency", given.concurrency, 1, whole=True)
     _number("repairs", given.repairs, 0, whole=True)

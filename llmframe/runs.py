@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from llmframe.brakes import OUTAGE, Budget, Outage, Quality, is_proven, prove
+from llmframe.brakes import OUTAGE, Budget, Outage, Quality
 from llmframe.canaries import Canary
 from llmframe.costs import Price, cache_savings
 from llmframe.engines.base import Engine, Mode
@@ -18,10 +18,11 @@ from llmframe.errors import EngineError, LLMFrameError, sentence
 from llmframe.feeds import Feed
 from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
-from llmframe.lanes import Lane
+from llmframe.lanes import Lane, Twin
 from llmframe.ledgers import Ledger
 from llmframe.outcomes import Lost, Outcome, entry_of, settle
 from llmframe.progress import Progress, awaited
+from llmframe.proofs import is_proven, prove
 from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after
 from llmframe.schemas.reading import Reading
@@ -82,6 +83,9 @@ class Run:
         self._lane = engine if isinstance(engine, Lane) else None
         self._batched = self._lane is not None
         self._answered = False
+        self._asks = engine.engine if isinstance(engine, Lane | Twin) else engine
+        self._mark = work.call.maker().key([])
+        self._job = job
         self._outage = Outage(limit, patience)
         self._quality = Quality()
         self._feed = Feed(
@@ -190,9 +194,7 @@ class Run:
         feed, lane = self._feed, self._lane
         if not feed.open:
             return
-        mark = self.work.call.maker().key([])
-        engine = self.engine if lane is None else lane.engine
-        proven = self.engine.limits.in_process or is_proven(engine, mark)
+        proven = self.engine.limits.in_process or is_proven(self._asks, self._journal, self._mark)
         try:
             feed.open_up()
             if len(feed.todo) > 1 and not proven and not self._ending:
@@ -227,7 +229,12 @@ class Run:
             feed.stop()
             self._journal.flush()
         if self._answered:
-            prove(engine, mark)
+            self._prove()
+
+    def _prove(self) -> None:
+        """The canary of the next call is unnecessary for an hour."""
+        if not self.engine.limits.in_process:
+            prove(self._asks, self._journal, self._job, self._mark)
 
     def _tick(self) -> None:
         """End an outage that has lasted too long, while nobody else looks."""
@@ -270,6 +277,7 @@ class Run:
                 landed.append((result, flight, entry))
         self._journal.record(replies)
         readings = [call.read(result) for result, _, _ in landed]
+        answered = self._answered
         with feed.cond:
             if landed:  # an engine that yields nothing may be waiting for a row it has lost
                 feed.heard = time.monotonic()
@@ -286,6 +294,8 @@ class Run:
                     self._reject(flight, result, reading.failure, entry)
             feed.cond.notify_all()
             closed = not feed.open
+        if self._answered and not answered:
+            self._prove()  # now: a process that dies in a moment need not have asked in vain
         if closed:
             feed.wake()
 

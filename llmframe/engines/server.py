@@ -16,8 +16,9 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from numbers import Integral, Real
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from llmframe.engines import live
 from llmframe.engines.base import Control, Limits, Source
@@ -29,11 +30,14 @@ from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = ["ServerEngine"]
 
 _log = logging.getLogger("llmframe")
 
-F = TypeVar("F")
+F = TypeVar("F", bound="DataclassInstance")
 """What a server takes, as far as it is known: the `Features` of an engine."""
 
 
@@ -204,6 +208,15 @@ class ServerEngine(ABC, Generic[F]):
         """Estimate of a request's tokens, as providers count them against their limits."""
         characters = sum(len(str(message["content"])) for message in request.messages)
         return characters // 4 + (request.sampling.max_tokens or 16)
+
+    def learned(self) -> Mapping[str, Any]:
+        """What the server takes, as far as its refusals have told."""
+        return asdict(self._features)
+
+    def learn(self, known: Mapping[str, Any]) -> None:
+        """Take over what another process learned of the same server."""
+        names = {name for name in asdict(self._features) if name in known}
+        self._features = replace(self._features, **{name: known[name] for name in names})
 
     async def answer(self, request: Request) -> Result:
         """Send one request, adapted to what the server takes; runs in the background loop."""

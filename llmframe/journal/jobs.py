@@ -12,7 +12,7 @@ from llmframe.errors import StoreError
 from llmframe.journal.owners import Process, ensure, leave, living
 from llmframe.journal.values import CHUNK, JobRecord
 
-__all__ = ["create", "drive", "load", "row_chunk", "save_rows", "update"]
+__all__ = ["create", "drive", "load", "proof", "prove", "row_chunk", "save_rows", "update"]
 
 _COLUMNS: Final = tuple(field.name for field in fields(JobRecord) if field.name != "driver")
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)}, driver FROM job"
@@ -45,6 +45,22 @@ def update(db: sqlite3.Connection, process: Process, job: str, changes: Mapping[
             raise unknown(job)
     if changes.get("state", "running") != "running":
         leave(db, process, job)
+
+
+def prove(db: sqlite3.Connection, job: str, mark: bytes, proof: Mapping[str, Any]) -> None:
+    """Store with a job that its engine has succeeded; a job that is not stored has no place."""
+    row = db.execute("SELECT engine FROM job WHERE id = ?", (job,)).fetchone()
+    if row is not None:
+        engine = json.loads(row[0]) | {"proof": {"mark": mark.hex(), **proof}}
+        db.execute("UPDATE job SET engine = ? WHERE id = ?", (json.dumps(engine), job))
+
+
+def proof(db: sqlite3.Connection, mark: bytes) -> dict[str, Any] | None:
+    """The latest proof of a mark, of whatever job."""
+    like = f'%"{mark.hex()}"%'
+    rows = db.execute("SELECT engine FROM job WHERE engine LIKE ?", (like,)).fetchall()
+    found = [json.loads(engine).get("proof") for (engine,) in rows]
+    return max(filter(None, found), key=lambda one: float(one["at"]), default=None)
 
 
 def unknown(job: str) -> StoreError:

@@ -6,7 +6,7 @@ import atexit
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -218,6 +218,15 @@ class Journal:
         """All jobs, the newest first."""
         with self._read() as db:
             return jobs.load(db, self._process)
+
+    def prove(self, id: str, mark: bytes, proof: Mapping[str, Any]) -> None:
+        """Store that a job's engine has succeeded with what `mark` stands for."""
+        self._writer.call(lambda db: jobs.prove(db, id, mark, proof))
+
+    def proof(self, mark: bytes) -> Mapping[str, Any] | None:
+        """The latest of what `prove` stored for `mark`, by any job."""
+        with self._read() as db:
+            return jobs.proof(db, mark)
 
     def drive(self, id: str) -> bool:
         """Become the one driver of a job, until `leave` or a final state.

@@ -30,10 +30,13 @@ class Twin:
 
     Args:
         engine: Whose live twin it is.
+
+    Attributes:
+        engine: The same.
     """
 
     def __init__(self, engine: BatchEngine) -> None:
-        self._engine = engine
+        self.engine = engine
         self.name = engine.name
         self.model = engine.model
         self.limits: Limits = engine.limits
@@ -42,7 +45,7 @@ class Twin:
 
     def identity(self) -> Mapping[str, str]:
         """The batch engine's: the lane is no part of a key."""
-        return self._engine.identity()
+        return self.engine.identity()
 
     def stream(self, source: Source, control: Control) -> Iterator[list[Result]]:
         """See `llmframe.engines.base.Engine.stream`.
@@ -50,7 +53,7 @@ class Twin:
         Raises:
             EngineError: The engine has no live twin.
         """
-        own = getattr(self._engine, "stream", None)
+        own = getattr(self.engine, "stream", None)
         if callable(own):  # the engine asks live as well, and better than one thread a request
             yield from own(source, control)
             return
@@ -89,7 +92,7 @@ class Twin:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _asked(self, request: Request) -> Result:
-        result = self._engine.probe(request)
+        result = self.engine.probe(request)
         if result is None:
             raise EngineError(
                 f"{self.name}/{self.model} answers in batches only. Wait for them: job.wait().",
