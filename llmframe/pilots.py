@@ -5,8 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import mean, stdev
+from typing import Final
 
-__all__ = ["interval", "spread"]
+__all__ = ["checked", "interval", "spread"]
+
+_MOST: Final = 1000
+"""Rows: the interval is narrow by then, and the rest is cheaper as a batch."""
+
+
+def checked(pilot: object) -> int:
+    """The rows of a pilot as a number.
+
+    Raises:
+        ValueError: It is none, or larger than a pilot may be.
+    """
+    if isinstance(pilot, bool) or not isinstance(pilot, int) or pilot < 0:
+        raise ValueError(f"pilot={pilot!r}: expected a number of rows.")
+    if pilot > _MOST:
+        raise ValueError(
+            f"pilot={pilot}: a pilot is at most {_MOST:,} rows, bought live; 20 to 100 tell "
+            f"what the rest costs. Nothing was sent."
+        )
+    return pilot
 
 
 def spread(places: Sequence[int], count: int) -> list[int]:

@@ -45,7 +45,9 @@ class Plan(Sheet):
         prompts: The first rendered prompts, as text.
         keys: Key of each row in hex; None where the row is not asked.
         pilot: Rows that the plan bought, and kept.
-        spent: US$ that they cost.
+        sample: With a pilot: rows that have replies and that `interval` rests on; those of
+            `pilot` and, before them, what was answered already.
+        spent: US$ that the rows of `pilot` cost.
         interval: With a pilot: US$ that the rest costs, from and to, 19 times of 20.
         kept: Rows that had a value already, under ``if_exists="fill"``.
     """
@@ -66,6 +68,7 @@ class Plan(Sheet):
     keys: tuple[str | None, ...]
     batch: bool = False
     pilot: int = 0
+    sample: int = 0
     spent: float | None = None
     interval: tuple[float, float] | None = None
     kept: int = 0
@@ -76,7 +79,8 @@ class Plan(Sheet):
         return self.cost_batch if self.batch else self.cost
 
     def _title(self) -> str:
-        return f"Plan for {self.model}: {number(self.requests)} requests, nothing sent"
+        sent = f"{number(self.pilot)} rows of a pilot sent" if self.pilot else "nothing sent"
+        return f"Plan for {self.model}: {number(self.requests)} requests, {sent}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "rows", number(self.rows)
@@ -93,8 +97,10 @@ class Plan(Sheet):
         yield name, f"{money(self.cost)} expected, {money(self.cost_limit)} at most"
         if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
             yield "cost as a batch", money(self.cost_batch)
-        if self.pilot:
-            yield "pilot", f"{number(self.pilot)} rows for {money(self.spent)}, kept"
+        if self.sample:
+            bought = f"{number(self.pilot)} rows for {money(self.spent)}, kept"
+            before = f"{number(self.sample)} rows have replies, nothing bought"
+            yield "pilot", bought if self.pilot else before
         if self.interval is not None:
             low, high = self.interval
             yield "cost by the pilot", f"{money(low)} to {money(high)}"

@@ -146,6 +146,10 @@ class Run:
         """Places of the requests that are to be sent; before the run starts."""
         return list(self._feed.todo)
 
+    def tried(self) -> list[int]:
+        """Places of the requests that have replies in the store, good or bad."""
+        return sorted(self._feed.known)
+
     def stop(self, mode: Mode) -> None:
         """Drain or abort; what is finished is kept."""
         with self._feed.cond:

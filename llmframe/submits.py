@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from llmframe import pilots
 from llmframe.calls import Call, call_from
 from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, StoreError, warn_user
@@ -19,7 +20,6 @@ from llmframe.journal import JobRecord, Journal, new_job_id
 from llmframe.lanes import twin_of
 from llmframe.launches import journal_of, run_over
 from llmframe.options import get_options
-from llmframe.pilots import interval, spread
 from llmframe.plans import Plan, estimate, plan_of, price_of
 from llmframe.prepared import Prepared
 from llmframe.reopened import save_rows
@@ -76,47 +76,57 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
 
     Args:
         prepared: The call.
-        pilot: Buy that many rows, live, and keep them: the call itself does not pay them again.
-            What they cost gives the estimate an interval.
+        pilot: Buy rows, live, until that many have replies, and keep them: the call itself does
+            not pay them again. What they cost gives the estimate an interval.
 
     Raises:
-        ValueError: `pilot` is no count.
+        ValueError: `pilot` is no count, or as many rows as there are.
         LLMFrameError: The pilot ended early.
     """
-    if isinstance(pilot, bool) or not isinstance(pilot, int) or pilot < 0:
-        raise ValueError(f"pilot={pilot!r}: expected a number of rows.")
+    count = pilots.checked(pilot)
     before, work, run, journal = _start(prepared, "plan")
-    if not pilot or not run.missing():
-        return plan_of(work, run, before.engine, before.advice)
+    engine = before.engine
+    missing = [place for place in run.missing() if place < len(work.keys)]
+    if not count or not missing:
+        return plan_of(work, run, engine, before.advice)
     if not prepared.cache:
         raise ValueError("pilot= keeps its rows for the call, and cache=False asks them anew.")
-    places = spread([place for place in run.missing() if place < len(work.keys)], pilot)
-    wanted = np.zeros(work.count, dtype=bool)
-    wanted[work.first[places]] = True
-    engine = before.engine
-    live = twin_of(engine) if isinstance(engine, BatchEngine) else engine
-    bought = submit(replace(prepared, engine=live, asked=wanted, progress=False))
-    bought.check()
-    _, work, run, _ = _start(prepared, "plan")
-    entries = journal.replies([work.keys[place] for place in places])
-    costs = [sum(e.cost for e in found if e.cost is not None) for found in entries.values()]
-    known = price_of(engine) is not None
-    live_cost, as_batch = price_of(engine), price_of(engine, batch=True)
-    usages = [e.usage for found in entries.values() for e in found if e.usage is not None]
-    if run.lane is not None and live_cost is not None and as_batch is not None:
-        factor = _ratio(sum(map(as_batch.cost, usages)), sum(map(live_cost.cost, usages)))
-    else:
-        factor = 1.0
+    # What was tried before counts, also where it failed: the same plan again buys nothing.
+    tried = [place for place in run.tried() if place < len(work.keys)]
+    untried = sorted(set(missing) - set(tried))
+    wanted = max(0, count - len(tried))
+    if wanted >= len(untried) > 0:
+        raise ValueError(
+            f"pilot={pilot}: {len(untried):,} requests of this call are without a reply, and a "
+            f"pilot of {wanted:,} would buy them all, live. Make the call itself, or a smaller "
+            f"pilot. Nothing was sent."
+        )
+    bought = pilots.spread(untried, wanted)
+    sample = bought + pilots.spread(tried, count - len(bought))
+    if bought:
+        asked = np.zeros(work.count, dtype=bool)
+        asked[work.first[bought]] = True
+        live = twin_of(engine) if isinstance(engine, BatchEngine) else engine
+        submit(replace(prepared, engine=live, asked=asked, progress=False)).check()
+        _, work, run, _ = _start(prepared, "plan")
+    found = journal.replies([work.keys[place] for place in sample])
+    paid = {
+        key: sum(e.cost for e in entries if e.cost is not None) for key, entries in found.items()
+    }
+    planned = plan_of(work, run, engine, before.advice)
+    planned = replace(planned, pilot=len(bought), sample=len(sample))
+    if (price := price_of(engine, batch=run.lane is not None)) is None:
+        return planned
+    # At the price of the path that the rest takes, whatever path these took.
+    costs = [
+        sum(price.cost(e.usage) for e in entries if e.usage is not None)
+        for entries in found.values()
+    ]
     return replace(
-        plan_of(work, run, engine, before.advice),
-        pilot=len(places),
-        spent=sum(costs) if known else None,
-        interval=interval([cost * factor for cost in costs], len(run.missing())) if known else None,
+        planned,
+        spent=sum(paid.get(work.keys[place], 0.0) for place in bought),
+        interval=pilots.interval(costs, len(run.missing())),
     )
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 1.0
 
 
 def submit(prepared: Prepared) -> Job:

@@ -14,7 +14,7 @@ import pytest
 
 import llmframe as lf
 from llmframe.engines.openai import OpenAI
-from tests.servers.openai_batches import BatchServer
+from tests.servers.openai_batches import BatchServer, Row
 
 KEY = "sk-money"
 
@@ -86,3 +86,47 @@ def test_batch_is_true_or_false(server: BatchServer, batch: Any) -> None:
     with pytest.raises(lf.ModelError, match=r"batch=.*expected True or False"):
         lf.Anthropic("m", base_url=server.url, api_key=KEY, batch=batch)
     assert not server.calls
+
+
+# -- the pilot -------------------------------------------------------------------------------
+
+PRICES = {"openai/m": {"input": 1.0, "output": 10.0, "batch_input": 0.5, "batch_output": 5.0}}
+ROW = (20 * 1.0 + 10 * 10.0) / 1e6
+"""US$ of a row live, by the usage that the server tells."""
+
+
+def test_the_same_pilot_again_buys_nothing(server: BatchServer) -> None:
+    df = frame(60)
+    with lf.set_options(prices=PRICES):
+        plans = [df.llm.plan.map("{t}", model=batches(server), pilot=20) for _ in range(3)]
+        assert len(server.live) == 20
+        grown = frame(61).llm.plan.map("{t}", model=batches(server), pilot=20)
+        more = df.llm.plan.map("{t}", model=batches(server), pilot=25)
+    assert [plan.pilot for plan in plans] == [20, 0, 0]
+    assert [plan.sample for plan in plans] == [20, 20, 20]
+    assert [plan.requests for plan in plans] == [40, 40, 40]
+    assert [plan.spent for plan in plans] == [pytest.approx(20 * ROW), 0, 0]
+    for plan in plans:
+        assert plan.interval == pytest.approx((40 * ROW / 2, 40 * ROW / 2))
+    assert "nothing bought" in repr(plans[1])
+    assert "20 rows of a pilot sent" in repr(plans[0])
+    assert grown.pilot == 0
+    assert (more.pilot, len(server.live)) == (5, 25)
+
+
+def test_a_failed_row_of_a_pilot_is_not_bought_again(server: BatchServer) -> None:
+    server.answer = lambda body: Row("cut", finish="length")
+    with lf.set_options(prices=PRICES):
+        first = frame(9).llm.plan.map("{t}", model=batches(server), pilot=3, max_tokens=5)
+        sent = len(server.live)
+        again = frame(9).llm.plan.map("{t}", model=batches(server), pilot=3, max_tokens=5)
+    assert (first.pilot, again.pilot) == (3, 0)
+    assert len(server.live) == sent
+    assert again.interval == pytest.approx(first.interval)
+
+
+@pytest.mark.parametrize(("pilot", "said"), [(10**6, "at most 1,000"), (6, "all, live"), (-1, "")])
+def test_a_pilot_is_no_way_to_buy_everything(server: BatchServer, pilot: int, said: str) -> None:
+    with pytest.raises(ValueError, match=f"pilot={pilot}.*{said}"):
+        frame(6).llm.plan.map("{t}", model=batches(server), pilot=pilot)
+    assert not server.live
