@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Final
 
 from llmframe.costs import Price
-from llmframe.requests import Request
+from llmframe.requests import Request, Sampling
 from llmframe.results import Failure, Usage
 
 __all__ = [
     "OUTAGE",
     "PATIENCE",
+    "UNLIMITED",
     "Budget",
     "Outage",
     "Quality",
     "Refusals",
     "estimate_tokens",
+    "output_limit",
 ]
 
 OUTAGE: Final = frozenset({"timeout", "connection", "provider_error", "engine_lost"})
@@ -164,6 +167,21 @@ class Refusals:
         return before.code == failure.code if failure.code else before.message == failure.message
 
 
+UNLIMITED: Final = 4096
+"""Token limit of a reply under a budget, where neither the user nor the schema gives one.
+
+It is sent: what nothing limits, nothing can be reserved for.
+"""
+
+_LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+def output_limit(sampling: Sampling) -> int | None:
+    """Tokens that a reply may have; None: the model's own limit."""
+    given = [(sampling.extra or {}).get(name) for name in _LIMITS]
+    return next((limit for limit in given if isinstance(limit, int)), sampling.max_tokens)
+
+
 @dataclass(slots=True)
 class Budget:
     """Spent plus reserved never passes the limit.
@@ -173,20 +191,61 @@ class Budget:
         limit: US$; None: no limit.
         spent: US$ so far, over all runs of the same call.
         reserved: US$ that the requests in flight may cost.
+        live: Of a batch's canary, which goes out live; None: as any other.
+        unsure: US$ of `spent` for requests whose answer never came: they may have been charged.
+        margin: How many times as much as expected at most a request has cost.
     """
 
     price: Price | None
     limit: float | None = None
     spent: float = 0.0
     reserved: float = 0.0
+    live: Price | None = None
+    unsure: float = 0.0
+    margin: float = 1.0
+    _schema: tuple[object, int] = (None, 0)
 
-    def worst(self, request: Request) -> float:
-        """What a request may cost: its input, and its token limit in full, at list price."""
-        if self.price is None or self.limit is None:
+    def worst(self, request: Request, *, live: bool = False) -> float:
+        """What a request may cost: its input, and its token limit in full, at list price.
+
+        Args:
+            request: What is asked.
+            live: At the live price.
+        """
+        price = (self.live if live else None) or self.price
+        if price is None or self.limit is None:
             return 0.0
-        limit = request.sampling.max_tokens
+        return self.margin * _most(price, self._tokens(request), _limit(request))
+
+    def _tokens(self, request: Request) -> int:
         tokens = sum(estimate_tokens(str(message["content"])) for message in request.messages)
-        return self.price.cost(Usage(tokens, _UNBOUNDED if limit is None else limit))
+        if request.schema is None:
+            return tokens
+        if self._schema[0] is not request.schema:
+            told = json.dumps(request.schema, default=str)
+            self._schema = request.schema, estimate_tokens(told)
+        return tokens + self._schema[1]
+
+    def learn(self, request: Request, usage: Usage, *, earlier: bool = False) -> None:
+        """What a request took: others may pass what is expected of them as far as it did.
+
+        The number of tokens in a text is an estimate, and what a server adds to it (a template,
+        the schema in words of its own) shows in the first replies only.
+
+        Args:
+            request: What was asked.
+            usage: What it took.
+            earlier: In another run, which may have had another limit.
+        """
+        if self.price is None or self.limit is None:
+            return
+        out = _limit(request)
+        expected = _most(self.price, self._tokens(request), out)
+        took = _most(
+            self.price, usage.input_tokens, out if earlier else max(out, usage.output_tokens)
+        )
+        if expected > 0:
+            self.margin = max(self.margin, took / expected)
 
     def fits(self, cost: float) -> bool:
         """Whether a request of that cost may be sent now."""
@@ -201,9 +260,34 @@ class Budget:
         self.reserved = max(0.0, self.reserved - reserved)
         self.spent += cost
 
+    def lose(self, cost: float) -> None:
+        """A request that may have cost that much was never answered."""
+        self.spent += cost
+        self.unsure += cost
 
-_UNBOUNDED: Final = 4096
-"""Output tokens reserved for a reply without a token limit."""
+    def over(self, cost: float) -> str:
+        """Why a request of that cost is not sent."""
+        unsure = (
+            f" (US${self.unsure:.4f} of it for requests without an answer, which may have been "
+            f"charged)"
+            if self.unsure
+            else ""
+        )
+        return (
+            f"US${self.spent:.4f} of budget={self.limit} is spent{unsure}, and the next row may "
+            f"cost US${cost:.4f}. Everything paid is kept; the same call with a larger budget "
+            f"pays only the rest."
+        )
+
+
+def _limit(request: Request) -> int:
+    limit = output_limit(request.sampling)
+    return UNLIMITED if limit is None else limit
+
+
+def _most(price: Price, tokens: int, out: int) -> float:
+    """US$ at most: writing to the provider's cache costs more than plain input does."""
+    return max(price.cost(Usage(tokens, out, cache_write_tokens=part)) for part in (0, tokens))
 
 
 def estimate_tokens(text: str) -> int:

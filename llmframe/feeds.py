@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from llmframe.brakes import Budget, Outage
-from llmframe.errors import BudgetError, LLMFrameError
+from llmframe.errors import BudgetError
 from llmframe.flights import Control, Elsewhere, Flight
 from llmframe.holdings import abandoned
 from llmframe.journal import Entry, Journal
@@ -451,25 +451,18 @@ class Feed:
         if self._budget.limit is None:
             return []
         for place, flight in enumerate(flights):
-            cost = self._budget.worst(self.request(flight))
+            live = self._lane is not None and self.canary is not None
+            cost = self._budget.worst(self.request(flight), live=live)
             with self.cond:
                 if self._budget.fits(cost):
                     self._budget.reserve(cost)
                     flight.reserved = cost
                     continue
                 if not (place or self.in_flight or self._ready or self.parked):
-                    self._ended(self._spent(cost))
+                    self._ended(BudgetError(self._budget.over(cost)))
                 elif not place:
                     self.cond.wait(0.1)  # something in flight will settle for less than its reserve
             held = flights[place:]
             del flights[place:]
             return held
         return []
-
-    def _spent(self, cost: float) -> LLMFrameError:
-        budget = self._budget
-        return BudgetError(
-            f"US${budget.spent:.4f} of budget={budget.limit} is spent, and the next row may cost "
-            f"US${cost:.4f}. Everything paid is kept; the same call with a larger budget pays only "
-            f"the rest."
-        )

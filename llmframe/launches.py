@@ -56,11 +56,12 @@ def run_over(
         work,
         stream,
         journal,
-        Budget(price_of(engine, batch=isinstance(engine, BatchEngine)), budget),
+        Budget(
+            price_of(engine, batch=isinstance(engine, BatchEngine)), budget, live=price_of(engine)
+        ),
         job=job,
         limit=concurrency or options.concurrency or engine.limits.concurrency,
         keep_prompts=options.keep_prompts is not False,
-        live_price=price_of(engine),
         since=since,
         ending=ending,
     )

@@ -12,7 +12,7 @@ from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import repair_message
 from llmframe.work import Work
 
-__all__ = ["PAUSES", "again_after"]
+__all__ = ["PAUSES", "again_after", "no_longer"]
 
 PAUSES: Final = (0.1, 0.6, 2.5)[:TRIES]
 """Seconds before each further try after a timeout, a lost connection or a server error."""
@@ -56,6 +56,21 @@ def again_after(
             flight.request = replace(request, sampling=sampling)
             return 0.0
     return None
+
+
+def no_longer(flight: Flight, result: Result) -> Result:
+    """The result, where it refuses a larger token limit: the row is truncated, as it was before.
+
+    Models have limits of their own, which nobody knows beforehand.
+    """
+    failure = result.failure
+    if failure is None or failure.kind != "invalid_request" or failure.fatal:
+        return result
+    if not flight.longer or flight.request is None:
+        return result
+    limit = flight.request.sampling.max_tokens
+    told = f"cut off, and max_tokens={limit} is refused: {failure.message}"
+    return result.failed(replace(failure, kind="truncated", message=told, retryable=True))
 
 
 def _tell(work: Work, flight: Flight, result: Result, failure: Failure) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Final
 
 from llmframe.brakes import OUTAGE, Budget, Outage, Quality
 from llmframe.canaries import Canary
-from llmframe.costs import Price, cache_savings
+from llmframe.costs import cache_savings
 from llmframe.engines.base import Engine, Mode
 from llmframe.errors import EngineError, LLMFrameError, sentence
 from llmframe.feeds import Feed
@@ -24,11 +25,15 @@ from llmframe.outcomes import Lost, Outcome, entry_of, settle
 from llmframe.progress import Progress, awaited
 from llmframe.proofs import is_proven, prove
 from llmframe.results import KINDS, Failure, Result
-from llmframe.rounds import again_after
+from llmframe.rounds import again_after, no_longer
 from llmframe.schemas.reading import Reading
 from llmframe.work import CACHED, OK, Work
 
 __all__ = ["Run"]
+
+
+_SAMPLE: Final = 256
+"""Stored replies that tell how far estimates of tokens are off."""
 
 
 class Run:
@@ -43,7 +48,6 @@ class Run:
         limit: Requests in flight at once.
         keep_prompts: Store the rendered prompts too.
         patience: Seconds an outage may last; None: 600.
-        live_price: Of the canary of a batch, which goes out live.
         since: Unix seconds when the job began, where it began in an earlier run: what it answered
             and spent since then is its own.
         ending: Send nothing: read what is at the provider to its end.
@@ -65,7 +69,6 @@ class Run:
         limit: int,
         keep_prompts: bool = True,
         patience: float | None = None,
-        live_price: Price | None = None,
         since: float | None = None,
         ending: bool = False,
     ) -> None:
@@ -79,7 +82,6 @@ class Run:
         self._control = Control(limit, "drain" if ending else "run")
         self._ending = ending
         self._since = float("inf") if since is None else since
-        self._live_price = live_price
         self._lane = engine if isinstance(engine, Lane) else None
         self._batched = self._lane is not None
         self._answered = False
@@ -172,7 +174,8 @@ class Run:
                 entries = found.get(work.key(place))
                 if entries:
                     feed.known[place] = len(entries)
-                    self._budget.spent += sum(entry.cost or 0.0 for entry in entries)
+                    if self._budget.limit is not None:
+                        self._paid(place, entries)
                     self.ledger.pay([entry for entry in entries if entry.at >= self._since])
                     if self._from_store(place, entries):
                         continue
@@ -260,12 +263,14 @@ class Run:
     def _absorb(self, results: Iterable[Result]) -> None:
         """Store, then check, then decide on each result."""
         call, feed, lane = self.work.call, self._feed, "batch" if self._batched else "live"
-        price = self._budget.price if self._batched or self._lane is None else self._live_price
+        budget = self._budget
+        price = budget.price if self._batched or self._lane is None else budget.live
         landed: list[tuple[Result, Flight, Entry]] = []
         replies: list[Entry] = []
         now = time.time()
         for result in results:
             flight = feed.landed(result.key)
+            result = no_longer(flight, result) if flight is not None else result
             usage = result.usage
             cost = price.cost(usage) if price is not None and usage is not None else None
             entry = entry_of(result, cost, now, *_told(flight), lane)
@@ -288,8 +293,7 @@ class Run:
             feed.unsafe += len(landed)
             for (result, flight, entry), reading in zip(landed, readings, strict=True):
                 feed.in_flight -= flight.taken
-                self._budget.settle(flight.reserved, entry.cost or 0.0)
-                flight.reserved = 0.0
+                self._pay(flight, entry)
                 if result.model:
                     self.ledger.models.add(result.model)
                 if reading.failure is None:
@@ -302,6 +306,29 @@ class Run:
             self._prove()  # now: a process that dies in a moment need not have asked in vain
         if closed:
             feed.wake()
+
+    def _pay(self, flight: Flight, entry: Entry) -> None:
+        """What was reserved for a request becomes what it cost."""
+        budget = self._budget
+        budget.settle(flight.reserved, entry.cost or 0.0)
+        if entry.usage is not None:
+            if budget.limit is not None:  # a request may have to be made again to be looked at
+                budget.learn(self._feed.request(flight), entry.usage)
+        elif entry.maybe_paid:
+            budget.lose(flight.reserved)
+        flight.reserved = 0.0
+
+    def _paid(self, place: int, entries: Iterable[Entry]) -> None:
+        """What earlier runs of the same call paid for a request is spent."""
+        budget = self._budget
+        for entry in entries:
+            if entry.usage is not None:
+                cost = budget.price.cost(entry.usage) if budget.price is not None else 0.0
+                budget.spent += cost if entry.cost is None else entry.cost
+                if len(self._feed.known) <= _SAMPLE:
+                    budget.learn(self.work.request(place), entry.usage, earlier=True)
+            elif entry.maybe_paid:
+                budget.lose(budget.worst(self.work.request(place)))
 
     def _accept(self, flight: Flight, result: Result, reading: Reading) -> None:
         self.outcome.take(flight.place, result, reading, OK)

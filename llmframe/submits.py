@@ -12,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from llmframe import pilots
+from llmframe.brakes import UNLIMITED, output_limit
 from llmframe.calls import Call, call_from
+from llmframe.costs import Price
 from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, StoreError, warn_user
 from llmframe.jobs import Job
@@ -50,8 +52,6 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
     accepts = getattr(engine, "accepts", None)
     if prepared.call.form.schema is not None and callable(accepts):
         accepts(prepared.call.form.schema)
-    journal = journal_of(engine)
-    work = compiled(prepared.call, prepared.table, prepared.asked)
     known = price_of(engine, batch=isinstance(engine, BatchEngine))
     if prepared.budget is not None and known is None:
         raise BudgetError(
@@ -60,6 +60,10 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
             f'lf.set_options(prices={{"{engine.name}/{engine.model}": (input, output)}}), '
             f"US$ per million tokens."
         )
+    if prepared.budget is not None and known is not None:
+        prepared = _limited(prepared, known)
+    journal = journal_of(engine)
+    work = compiled(prepared.call, prepared.table, prepared.asked)
     run = run_over(
         work,
         engine,
@@ -69,6 +73,24 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
         concurrency=prepared.concurrency,
     )
     return prepared, work, run, journal
+
+
+def _limited(prepared: Prepared, known: Price) -> Prepared:
+    """With a token limit on every reply: a budget cannot be held against one that has none.
+
+    The limit is in no key, so the same call without a budget, or with another one, asks nothing
+    again.
+    """
+    call = prepared.call
+    if output_limit(call.sent) is not None or not known.cost(Usage(0, UNLIMITED)):
+        return prepared
+    told = (
+        f"budget= without max_tokens: max_tokens={UNLIMITED} is sent, so that no reply can pass "
+        f"the budget, and each row reserves as much; a smaller max_tokens lets more rows go out "
+        f"at once."
+    )
+    call = replace(call, ceiling=UNLIMITED)
+    return replace(prepared, call=call, advice=(*prepared.advice, told))
 
 
 def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:

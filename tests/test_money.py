@@ -130,3 +130,115 @@ def test_a_pilot_is_no_way_to_buy_everything(server: BatchServer, pilot: int, sa
     with pytest.raises(ValueError, match=f"pilot={pilot}.*{said}"):
         frame(6).llm.plan.map("{t}", model=batches(server), pilot=pilot)
     assert not server.live
+
+
+# -- the budget ------------------------------------------------------------------------------
+
+
+def spent(server: BatchServer, answer: Any) -> float:
+    """US$ by the emulator's own books: what was asked live, and what ran in batches."""
+    total = 0.0
+    for bodies, factor in ((server.live, 1.0), (lines(server), 0.5)):
+        for body in bodies:
+            into, out = answer(body).tokens
+            total += (into * 1.0 + out * 10.0) * factor / 1e6
+    return total
+
+
+def wordy(most: int) -> Any:
+    """A model that would write `most` tokens, and keeps to its limit."""
+
+    def answer(body: dict[str, Any]) -> Row:
+        limit = body.get("max_tokens") or body.get("max_output_tokens") or 10**9
+        cut = most > limit
+        return Row("so", finish="length" if cut else "stop", tokens=(40, min(most, limit)))
+
+    return answer
+
+
+@pytest.mark.parametrize("lane", ["live", "batch"])
+def test_a_budget_without_max_tokens_is_never_passed(server: BatchServer, lane: str) -> None:
+    server.answer = wordy(3_000)
+    df, batch = frame(100), lane == "batch"
+    engine = OpenAI("m", base_url=server.url, api_key=KEY, batch=batch)
+    with lf.set_options(prices=PRICES):
+        plan = df.llm.plan.map("{t}", model=engine, budget=1.0)
+        assert plan.max_tokens == 4096
+        assert "max_tokens=4096 is sent" in " ".join(plan.advice)
+        with pytest.raises(lf.BudgetError, match="only the rest") as caught:
+            df.llm.map("{t}", model=engine, budget=1.0, concurrency=8)
+        first = len(server.live) + len(lines(server))
+        assert 0.8 < spent(server, server.answer) <= 1.0
+        assert all(body["max_tokens"] == 4096 for body in [*server.live, *lines(server)])
+        assert caught.value.result["response"].notna().sum() == first
+        # A larger budget, and none, pay only the rest.
+        with pytest.raises(lf.BudgetError, match="only the rest"):
+            df.llm.map("{t}", model=engine, budget=1.3)
+        assert first < len(server.live) + len(lines(server)) < 100
+        assert spent(server, server.answer) <= 1.3
+        out = df.llm.map("{t}", model=engine)
+    assert out["response"].notna().all()
+    assert len(server.live) + len(lines(server)) == 100
+    assert "max_tokens" not in [*server.live, *lines(server)][-1]
+
+
+def test_a_row_cut_off_under_a_budget_goes_again_with_a_larger_limit(server: BatchServer) -> None:
+    def answer(body: dict[str, Any]) -> Row:
+        long = body["messages"][-1]["content"] == "row 3"
+        return wordy(9_000 if long else 50)(body)
+
+    server.answer = answer
+    with lf.set_options(prices=PRICES):
+        out = frame().llm.map("{t}", model=batches(server), budget=5.0)
+    assert out["response"].notna().all()
+    sent = [body["max_tokens"] for body in [*server.live, *lines(server)]]
+    assert sorted(sent) == [4096] * 6 + [4 * 4096]
+
+
+def test_a_larger_limit_that_the_model_refuses_leaves_the_row_truncated(
+    server: BatchServer,
+) -> None:
+    said = "max_tokens is too large: 16384. This model supports at most 4096 completion tokens"
+
+    def answer(body: dict[str, Any]) -> Row:
+        if body["max_tokens"] > 4096:
+            error = {"message": said, "type": "invalid_request_error", "param": "max_tokens"}
+            return Row(status=400, body={"error": error})
+        return wordy(9_000 if body["messages"][-1]["content"] == "row 3" else 50)(body)
+
+    server.answer = answer
+    with lf.set_options(prices=PRICES), pytest.warns(lf.RowsFailedWarning, match="1 truncated"):
+        out = frame().llm.map("{t}", model=batches(server), budget=5.0)
+    [failure] = out.llm.failures().to_dict("records")
+    assert failure["kind"] == "truncated"
+    assert "16384 is refused" in failure["message"]
+
+
+def test_a_budget_learns_what_the_estimate_left_out(server: BatchServer) -> None:
+    """Ten times the tokens that the text seems to have, and no heed to the limit."""
+    server.answer = lambda body: Row("so", tokens=(400, 150))
+    df = frame(200)
+    with lf.set_options(prices=PRICES), pytest.raises(lf.BudgetError, match="only the rest"):
+        df.llm.map("{t}", model=batches(server), max_tokens=60, budget=0.08)
+    assert 0.05 < spent(server, server.answer) <= 0.08
+
+
+def test_answers_that_may_have_been_charged_count(server: BatchServer) -> None:
+    """A request that ends in a server error may have been answered, and charged."""
+    server.answer = lambda body: Row(status=500, body={"error": {"message": "down"}})
+    engine = OpenAI("m", base_url=server.url, api_key=KEY)
+    with lf.set_options(prices=PRICES):
+        for _ in range(2):  # what the first call may have paid counts in the second
+            with pytest.raises(lf.BudgetError, match="may have been charged"):
+                frame(2).llm.map("{t}", model=engine, max_tokens=100, budget=0.0025)
+    assert len(server.live) == 2
+
+
+def test_the_limit_in_extra_is_what_a_row_reserves(server: BatchServer) -> None:
+    server.answer = lambda body: Row("so", tokens=(20, 1_000))
+    extra = {"max_completion_tokens": 1_000}
+    engine = OpenAI("m", base_url=server.url, api_key=KEY)
+    with lf.set_options(prices=PRICES), pytest.raises(lf.BudgetError, match="only the rest"):
+        frame(30).llm.map("{t}", model=engine, extra=extra, budget=0.1)
+    assert 5 < len(server.live) <= 9
+    assert all("max_tokens" not in body for body in server.live)

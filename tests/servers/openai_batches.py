@@ -52,6 +52,8 @@ class Row:
         message: Further fields of the message.
         usage: Whether usage is told.
         lines: How often its line stands in the results.
+        tokens: Input and output tokens that it tells.
+        logprobs: Of the tokens of the text, as a chat completion has them.
     """
 
     text: str | None = "ok"
@@ -63,6 +65,8 @@ class Row:
     message: Mapping[str, Any] = field(default_factory=dict)
     usage: bool = True
     lines: int = 1
+    tokens: tuple[int, int] = (20, 10)
+    logprobs: list[dict[str, Any]] | None = None
 
 
 @dataclass
@@ -173,15 +177,15 @@ def chat_of(row: Row, model: str, name: str = "chatcmpl-1") -> dict[str, Any]:
                 "index": 0,
                 "message": {"role": "assistant", "content": row.text, **row.message},
                 "finish_reason": row.finish,
-                "logprobs": None,
+                "logprobs": None if row.logprobs is None else {"content": row.logprobs},
             }
         ],
     }
     if row.usage:
         body["usage"] = {
-            "prompt_tokens": 20,
-            "completion_tokens": 10,
-            "total_tokens": 30,
+            "prompt_tokens": row.tokens[0],
+            "completion_tokens": row.tokens[1],
+            "total_tokens": sum(row.tokens),
             "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
         }
     return body
@@ -191,6 +195,8 @@ def response_of(row: Row, model: str, name: str = "resp_1") -> dict[str, Any]:
     """The body of a response."""
     incomplete = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(row.finish)
     content: list[dict[str, Any]] = [{"type": "output_text", "text": row.text, "annotations": []}]
+    if row.logprobs is not None:
+        content[0]["logprobs"] = row.logprobs
     if row.message.get("refusal"):
         content = [{"type": "refusal", "refusal": row.message["refusal"]}]
     return {
@@ -205,11 +211,11 @@ def response_of(row: Row, model: str, name: str = "resp_1") -> dict[str, Any]:
             {"type": "message", "role": "assistant", "content": content},
         ],
         "usage": {
-            "input_tokens": 20,
-            "output_tokens": 10,
+            "input_tokens": row.tokens[0],
+            "output_tokens": row.tokens[1],
             "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 3},
-            "total_tokens": 30,
+            "total_tokens": sum(row.tokens),
         },
     }
 
