@@ -133,7 +133,8 @@ class Job(Driven):
                 result=self.join(),
             )
         out = self.join()
-        joins.warn(self._call, run.outcome, prepared.keep_failed)
+        scores = prepared.engine.limits.choices
+        joins.warn(self._call, run.outcome, prepared.keep_failed, scores)
         if self._call.errors == "raise" and run.outcome.counts()["failed"]:
             raise RowsFailed(
                 joins.failed_text(self._call, run.outcome), result=out, failures=self.failures()

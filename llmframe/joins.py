@@ -262,9 +262,24 @@ def failed_text(call: Call, outcome: Outcome) -> str:
     )
 
 
-def warn(call: Call, outcome: Outcome, keep_failed: bool = False) -> None:
-    """Say what the frame does not show: rows that failed, were skipped, or were left out."""
+def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool = False) -> None:
+    """Say what the frame does not show: rows that failed, were skipped, or were left out.
+
+    Args:
+        call: What was asked.
+        outcome: What became of it.
+        keep_failed: Of `filter`.
+        scores: The engine was expected to give probabilities of labels.
+    """
     work, counts = outcome.work, outcome.counts()
+    if call.confidence and scores:
+        labelled = [place for place, row in enumerate(outcome.values) if row is not None]
+        without = sum(place not in outcome.scores for place in labelled)
+        if without:
+            warn_user(
+                f"the confidence is NA for {without:,} of {len(labelled):,} labels: their replies "
+                f"came without probabilities."
+            )
     if work.partly:
         warn_user(
             f"{work.partly:,} of {work.count:,} rows were skipped because a cell that the prompt "

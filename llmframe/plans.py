@@ -147,7 +147,8 @@ def estimate(work: Work, run: Run, engine: Engine | BatchEngine) -> tuple[int, i
         for p in places[::step][: 2 * _SAMPLE]
     ]
     mean = sum(sizes) / len(sizes) if sizes else 0.0
-    scored = call.choices is not None and engine.limits.choices
+    # Servers write the label all the same, and give its probabilities beside it.
+    scored = call.choices is not None and engine.limits.choices and engine.limits.in_process
     reply = 1 if scored else sum(map(_expected, call.form.fields)) if call.form.schema else _TEXT
     limit = call.sent.max_tokens
     return round(mean * len(places)), len(places) * (min(reply, limit) if limit else reply)

@@ -15,7 +15,7 @@ from llmframe import labels as labelling
 from llmframe.calls import Call, content_free
 from llmframe.engines import engine_for
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import SchemaError, StoreError
+from llmframe.errors import SchemaError, StoreError, warn_user
 from llmframe.keywords import Asked, Common, asked
 from llmframe.plans import ceiling
 from llmframe.prepared import Prepared
@@ -108,6 +108,12 @@ def prepare_classify(
     known = labelling.labels(labels)
     engine = engine_for(given.model, batch=given.batch)
     scored = not multi and not explain
+    if confidence and not (scored and engine.limits.choices):
+        why = "explain=True" if not scored else f"{engine.name}/{engine.model}"
+        warn_user(
+            f"confidence=True: {why} gives no probabilities of the labels, so the confidence will "
+            f"be NA in every row."
+        )
     # A small model whose labels are scored judges better without the list before its eyes.
     listed = not (scored and engine.limits.choices and engine.limits.calibrate)
     system, before, after = labelling.instructions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -242,3 +243,60 @@ def test_the_limit_in_extra_is_what_a_row_reserves(server: BatchServer) -> None:
         frame(30).llm.map("{t}", model=engine, extra=extra, budget=0.1)
     assert 5 < len(server.live) <= 9
     assert all("max_tokens" not in body for body in server.live)
+
+
+# -- scores in batches -----------------------------------------------------------------------
+
+
+def token(text: str, share: float, **others: float) -> dict[str, Any]:
+    def entry(text: str, share: float) -> dict[str, Any]:
+        return {"token": text, "bytes": list(text.encode()), "logprob": math.log(share)}
+
+    return entry(text, share) | {"top_logprobs": [entry(t, p) for t, p in others.items()]}
+
+
+def sure(body: dict[str, Any]) -> Row:
+    """Says bug, and how sure it is where it is asked."""
+    asked = body.get("logprobs") or "message.output_text.logprobs" in body.get("include", ())
+    tokens = [token('{"label": "', 1.0), token("bug", 0.75, billing=0.25), token('"}', 1.0)]
+    return Row('{"label": "bug"}', logprobs=tokens if asked and body["top_logprobs"] else None)
+
+
+@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/responses"])
+def test_a_batch_asks_for_the_scores_that_live_asks_for(server: BatchServer, endpoint: str) -> None:
+    server.answer = sure
+    out = frame().llm.classify(
+        "t", ["billing", "bug"], confidence=True, model=batches(server, endpoint=endpoint)
+    )
+    assert out["label"].tolist() == ["bug"] * 6
+    assert out["label_confidence"].tolist() == pytest.approx([0.75] * 6)
+    live = OpenAI("m", base_url=server.url, api_key=KEY, endpoint=endpoint)
+    again = frame().llm.classify("t", ["billing", "bug"], confidence=True, model=live, cache=False)
+    assert again["label_confidence"].tolist() == pytest.approx([0.75] * 6)
+    assert len(lines(server)) == 5
+    assert all(body in server.live for body in lines(server)), "word for word the same request"
+
+
+def test_scores_are_read_by_whoever_takes_the_job_up(server: BatchServer) -> None:
+    server.answer = sure
+    engine = batches(server)
+    job = frame().llm.submit.classify("t", ["billing", "bug"], confidence=True, model=engine)
+    server.wait_for(lambda: len(server.batches) == 1)
+    job._run.stop("abort")
+    job._done.wait(5)
+    out = frame().llm.classify("t", ["billing", "bug"], confidence=True, model=batches(server))
+    assert out["label_confidence"].tolist() == pytest.approx([0.75] * 6)
+    assert len(server.batches) == 1
+
+
+def test_confidence_that_cannot_be_had_is_said(server: BatchServer) -> None:
+    claude = lf.Anthropic("m", base_url=server.url.removesuffix("/v1"), api_key=KEY, batch=True)
+    with pytest.warns(UserWarning, match="anthropic/m gives no probabilities"):
+        frame().llm.plan.classify("t", ["billing", "bug"], confidence=True, model=claude)
+    reasoning = OpenAI("o4-mini", api_key=KEY, batch=True)
+    with pytest.warns(UserWarning, match="openai/o4-mini gives no probabilities"):
+        frame().llm.plan.classify("t", ["billing", "bug"], confidence=True, model=reasoning)
+    assert not server.calls
+    server.answer = lambda body: Row('{"label": "bug"}')
+    with pytest.warns(UserWarning, match="NA for 6 of 6 labels"):
+        frame().llm.classify("t", ["billing", "bug"], confidence=True, model=batches(server))

@@ -12,8 +12,8 @@ to what its model takes (a parameter left out, the schema in the prompt) and sen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from llmframe.requests import Request
 from llmframe.results import Result
@@ -113,12 +113,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch at the provider. `created_at` is Unix seconds."""
+    """A batch at the provider.
+
+    Attributes:
+        id: The provider's.
+        tag: Ours.
+        count: Lines in it.
+        created_at: Unix seconds.
+        choices: `Request.choices` of its rows, when its results are read: a line of results does
+            not repeat them.
+        schema: Likewise.
+    """
 
     id: str
     tag: str
     count: int
     created_at: float
+    choices: tuple[str, ...] | None = field(default=None, compare=False)
+    schema: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,6 @@ class OpenAI(ServerEngine[Features]):
             model,
             found,
             endpoint=endpoint,
-            choices=endpoint == _CHAT,
             batch=batch,
             timeout=timeout,
             concurrency=concurrency,
@@ -109,7 +108,10 @@ class OpenAI(ServerEngine[Features]):
         features = features_of(self.model, found.official)
         if self.endpoint == _CHAT:
             return features
-        return replace(features, limit="max_output_tokens", limit_settled=True, top_logprobs=0)
+        return replace(features, limit="max_output_tokens", limit_settled=True)
+
+    def _scores(self, features: Features) -> bool:
+        return features.top_logprobs > 0
 
     def _through(self, client: Any) -> Transport:
         from llmframe.engines.openai_client import Client

@@ -77,7 +77,7 @@ class BatchCalls(ABC):
 
     @abstractmethod
     def _encoded(self, request: Request) -> bytes:
-        """The body of a request that is not scored, as JSON."""
+        """The body of a request as JSON: what would be sent live."""
 
     @property
     def account(self) -> str:
@@ -119,10 +119,7 @@ class BatchCalls(ABC):
 
     def _body(self, request: Request) -> bytes:
         try:
-            # No scores in a batch: the lines that come back do not say which labels were asked.
-            return wire.ascii_json(
-                self._encoded(replace(request, choices=None) if request.choices else request)
-            )
+            return wire.ascii_json(self._encoded(request))
         except ValueError as error:
             raise EngineError(
                 f"{sentence(self.scrub(str(error)))} Nothing was sent.",
@@ -329,7 +326,7 @@ class BatchCalls(ABC):
             with self._files.download(file) as copy:
                 # A file's own lines end at b"\n" only; a text may hold U+2028 and its like.
                 for number, data in enumerate(copy, 1):
-                    found = wire.read_line(data, self.scrub)
+                    found = wire.read_line(data, self.scrub, batch.choices, batch.schema)
                     if isinstance(found, wire.BadLine):
                         why = f"line {number} of {file}, batch {batch.id}: {found.why}"
                         _log.warning("%s; its row counts as not answered", why)

@@ -245,13 +245,18 @@ _PASSING: Final = {"server_error", "internal_error", "rate_limit_exceeded", "tim
 
 
 def read_line(
-    data: bytes, scrub: Callable[[str], str] = str
+    data: bytes,
+    scrub: Callable[[str], str] = str,
+    choices: tuple[str, ...] | None = None,
+    schema: Mapping[str, Any] | None = None,
 ) -> tuple[str, int, Result] | BadLine | None:
     r"""One line of an output or error file.
 
     Args:
         data: The line, with or without its end.
         scrub: Takes secrets out of a provider's words.
+        choices: Labels that the request was to score; the line does not repeat them.
+        schema: Of the request.
 
     Returns:
         custom_id, part and result; None for a blank line.
@@ -271,7 +276,8 @@ def read_line(
     if not isinstance(wire, str) or not wire:
         return BadLine("no custom_id")
     custom_id, part, key = _read_id(wire)
-    return custom_id, part, _result(key, read, scrub)
+    request = Request(key, 0, (), schema, choices)
+    return custom_id, part, _result(request, read, scrub)
 
 
 def _decoded(data: bytes) -> object:
@@ -286,7 +292,7 @@ def _decoded(data: bytes) -> object:
         return None
 
 
-def _result(key: bytes, read: Mapping[str, Any], scrub: Callable[[str], str]) -> Result:
+def _result(request: Request, read: Mapping[str, Any], scrub: Callable[[str], str]) -> Result:
     response, error = read.get("response"), read.get("error")
     response = response if isinstance(response, dict) else {}
     status = response.get("status_code")
@@ -301,8 +307,8 @@ def _result(key: bytes, read: Mapping[str, Any], scrub: Callable[[str], str]) ->
         raw = body.encode(errors="replace")
         body = _decoded(raw)
     if error or not isinstance(status, int) or not 200 <= status < 300:
-        return Result(key, request_id=request_id, failure=_failure(status, body, error, scrub))
-    request = Request(key, 0, ())
+        failure = _failure(status, body, error, scrub)
+        return Result(request.key, request_id=request_id, failure=failure)
     headers = {"x-request-id": request_id} if request_id is not None else {}
     result = from_read(request, status, headers, body, raw, scrub=scrub)
     if result.failure is not None and result.failure.kind == "provider_error":

@@ -263,7 +263,7 @@ def refused(failure: Failure, request: Request, features: Features) -> Features 
     if (
         request.choices is not None
         and features.top_logprobs
-        and named("logprobs", "top_logprobs", "max_logprobs")
+        and named("logprobs", "top_logprobs", "max_logprobs", "include")
     ):
         # Some take five alternatives and no more; that many still tell labels apart.
         fewer = 5 if features.top_logprobs > 5 and "top_logprobs" in said else 0

@@ -30,6 +30,8 @@ def fields_of(body: Mapping[str, Any]) -> dict[str, Any]:
             fields["max_output_tokens"] = value
         elif name == "response_format" and isinstance(value, dict) and "json_schema" in value:
             fields["text"] = {"format": {"type": value["type"], **value["json_schema"]}}
+        elif name == "logprobs":
+            fields["include"] = ["message.output_text.logprobs"]
         else:
             fields[name] = value
     return fields
@@ -58,7 +60,7 @@ def is_response(read: Mapping[str, Any]) -> bool:
 
 def as_chat(read: Mapping[str, Any]) -> dict[str, Any]:
     """A response as the chat completion that says the same. Total: what is odd is left out."""
-    texts, thoughts, refusal, calls = [], [], None, []
+    texts, tokens, thoughts, refusal, calls = [], [], [], None, []
     output = read.get("output")
     for item in output if isinstance(output, list) else ():
         if not isinstance(item, dict):
@@ -69,6 +71,7 @@ def as_chat(read: Mapping[str, Any]) -> dict[str, Any]:
             thoughts += _texts(item.get("summary"))
         elif item.get("type") == "message":
             texts += _texts(item.get("content"))
+            tokens += _tokens(item.get("content"))
             refusal = refusal or _refusal(item.get("content"))
     message: dict[str, Any] = {"content": "".join(texts) if texts else None, "refusal": refusal}
     if calls:
@@ -77,7 +80,10 @@ def as_chat(read: Mapping[str, Any]) -> dict[str, Any]:
         message["reasoning"] = "\n".join(thoughts)
     chat = {name: read.get(name) for name in ("id", "model", "error")}
     if isinstance(output, list):
-        chat["choices"] = [{"message": message, "finish_reason": _finish(read)}]
+        logprobs = {"content": tokens} if tokens else None
+        chat["choices"] = [
+            {"message": message, "finish_reason": _finish(read), "logprobs": logprobs}
+        ]
     usage = read.get("usage")
     if isinstance(usage, dict):
         chat["usage"] = {
@@ -108,6 +114,15 @@ def _texts(parts: object) -> list[str]:
         and isinstance(part.get("text"), str)
         and part.get("type") in {"output_text", "text", "summary_text"}
     ]
+
+
+def _tokens(parts: object) -> list[Any]:
+    """The tokens of the texts with their log-probabilities, as a chat completion has them."""
+    found: list[Any] = []
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("logprobs"), list):
+            found += part["logprobs"]
+    return found
 
 
 def _refusal(parts: object) -> str | None:

@@ -69,7 +69,6 @@ class ServerEngine(ABC, Generic[F]):
         found: Settings,
         *,
         endpoint: str,
-        choices: bool = False,
         batch: bool,
         timeout: float,
         concurrency: int | None,
@@ -96,13 +95,14 @@ class ServerEngine(ABC, Generic[F]):
         self.endpoint = endpoint
         self.revision = revision
         self.cleanup = cleanup
+        features = self._guess(found)
         self.limits = Limits(
             concurrency=int(concurrency or Limits().concurrency),
-            choices=choices and not batch,
+            choices=self._scores(features),
             max_requests=int(max_batch_requests or self._batch_size[0]) if batch else None,
             max_bytes=int(max_batch_bytes or self._batch_size[1]) if batch else None,
         )
-        self._start(found, self._guess(found))
+        self._start(found, features)
         self._check()
 
     def _check(self) -> None:
@@ -131,6 +131,10 @@ class ServerEngine(ABC, Generic[F]):
     @abstractmethod
     def _guess(self, found: Settings) -> F:
         """What the server takes, before anything was sent."""
+
+    def _scores(self, features: F) -> bool:
+        """Whether the probability of each label is to be had."""
+        return False
 
     @abstractmethod
     def _through(self, client: Any) -> Transport:

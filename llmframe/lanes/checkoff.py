@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,14 +13,29 @@ from typing import TYPE_CHECKING, Final
 from llmframe.results import Failure, Result
 
 if TYPE_CHECKING:
+    from llmframe.engines.base import Batch
     from llmframe.journal import Journal
 
-__all__ = ["CheckOff"]
+__all__ = ["CheckOff", "scored"]
 
 _WHY: Final = {
     "expired": "the batch's window ended before this row was answered",
     "canceled": "the batch was cancelled before this row was answered",
 }
+
+
+def scored(journal: Journal, batch: Batch) -> Batch:
+    """The batch with the labels that its rows were asked to score, as its job has them stored.
+
+    Args:
+        journal: Where the job is.
+        batch: Of this job or of another one; its tag begins with the job's id.
+    """
+    job = journal.job(batch.tag.rpartition("-")[0])
+    call = json.loads(job.call) if job is not None else {}
+    if not call.get("choices"):
+        return batch
+    return replace(batch, choices=tuple(call["choices"]), schema=call["form"]["schema"])
 
 
 class CheckOff:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmframe.engines.base import Batch, BatchStatus, Control, Line, Source
 from llmframe.errors import EngineError, sentence
-from llmframe.lanes.checkoff import CheckOff
+from llmframe.lanes.checkoff import CheckOff, scored
 from llmframe.lanes.doubts import (
     ADOPTED,
     SETTLED,
@@ -281,7 +281,7 @@ class Work:
         check.start()
         results: list[Result] = []
         try:
-            for custom_id, part, result in self._engine.fetch(sent.batch):
+            for custom_id, part, result in self._engine.fetch(scored(self._journal, sent.batch)):
                 if self._over.stop.is_set():
                     raise StoppedError
                 ours = check.result(custom_id, part, result)
