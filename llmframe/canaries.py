@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from llmframe.brakes import OUTAGE, Refusals
 from llmframe.feeds import Feed
@@ -13,17 +16,27 @@ from llmframe.rounds import PAUSES
 
 __all__ = ["Canary"]
 
+_log = logging.getLogger("llmframe")
+
+_USELESS: Final = frozenset({"invalid_output", "empty_output"})
+_ROWS: Final = 3
+"""Rows in a row whose answers are no use, before that is said and the rest is sent."""
+
 
 class Canary:
     """Decides, while the gate is shut, whether the job ends or the gate opens.
 
     Args:
         feed: Whose gate it is: `Feed.canary`.
+        repairs: Of a batch, whose rows nobody sees for hours: an answer that is no use keeps the
+            gate shut for that many repairs and for another row. None: the gate opens.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, repairs: int | None = None) -> None:
         self._feed = feed
+        self._repairs = repairs
         self._refusals = Refusals()
+        self._useless: set[int] = set()
 
     def probe(
         self, lane: Lane, absorb: Callable[[Sequence[Result]], None], tick: Callable[[], None]
@@ -47,6 +60,18 @@ class Canary:
             absorb([result])
             tick()
 
+    def _told(self, failure: Failure) -> None:
+        """What three useless answers in a row say of the rest, before it is uploaded."""
+        text = (
+            f"the answers of the first {_ROWS} rows are no use ({failure.kind}: "
+            f"{failure.message}); the others are sent all the same. Interrupt or cancel the job "
+            f"if they would fail alike."
+        )
+        try:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        except UserWarning:  # under -W error: a notice must not end a job
+            _log.warning(text)
+
     def ends(self, flight: Flight, failure: Failure) -> bool:
         """Whether the first row's failure is everybody's; else the gate opens, or stays shut."""
         feed = self._feed
@@ -57,6 +82,12 @@ class Canary:
         if failure.kind == "invalid_request":
             # It names nothing, so the row itself may be at fault: a short other row is tried.
             feed.shortest_first()
+        elif self._repairs is not None and failure.kind in _USELESS:
+            self._useless.add(flight.place)
+            last = flight.repairs >= self._repairs or not failure.retryable
+            if len(self._useless) >= _ROWS and last:
+                feed.canary = None
+                self._told(failure)
         elif failure.kind == "connection":
             flight.tries = 0  # nothing was reached: the outage's patience decides, not the row's
         elif failure.kind != "rate_limited" and (

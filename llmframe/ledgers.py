@@ -54,6 +54,10 @@ class Ledger:
         """A request is at its end, and so are the rows that share it."""
         self.rows[status] += self._weight[place]
 
+    def reopen(self, status: str, place: int) -> None:
+        """A request was not at its end after all."""
+        self.rows[status] -= self._weight[place]
+
     def answer(self, place: int, latency: float | None, repaired: bool) -> None:
         """A request was answered now."""
         self.settle("ok", place)

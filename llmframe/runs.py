@@ -27,7 +27,7 @@ from llmframe.proofs import is_proven, prove
 from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after, no_longer
 from llmframe.schemas.reading import Reading
-from llmframe.work import CACHED, OK, Work
+from llmframe.work import CACHED, OK, PENDING, Work
 
 __all__ = ["Run"]
 
@@ -103,7 +103,9 @@ class Run:
             ended=self._end,
             lane=self._lane,
         )
-        self._canary = Canary(self._feed)
+        told = self._batched and work.call.errors != "coerce"
+        self._canary = Canary(self._feed, work.call.repairs if told else None)
+        self._suspects: list[tuple[Flight, Entry]] = []
         self._began = time.monotonic()
 
     # -- what others see ---------------------------------------------------------------------
@@ -234,6 +236,7 @@ class Run:
             self.error = self.error or broke
         finally:
             feed.stop()
+            self._convict()
             self._journal.flush()
         if self._answered:
             self._prove()
@@ -337,6 +340,7 @@ class Run:
             self._feed.longest = max(self._feed.longest, result.latency)
         self._feed.open -= 1
         self._feed.canary = None
+        self._convict()
         self._answered = True
         self._outage.answered()
         self._quality.answer(None)
@@ -350,15 +354,18 @@ class Run:
             return
         spent = not self._brake(failure) and failure.kind != "rate_limited"
         if result.failure is not None and result.text is None and spent:
-            # Only what says something about this row is kept as one of its replies.
-            self._journal.record([entry])
-            flight.claimed = False
+            # Only what says something about this row is kept as one of its replies; of a canary
+            # that is refused, nobody knows yet.
+            self._suspects.append((flight, entry))
+            if self._feed.canary is None or failure.kind != "invalid_request":
+                self._convict()
         if spent:
             self._feed.known[flight.place] = self._feed.known.get(flight.place, 0) + 1
         verdict = None if self.work.call.errors == "coerce" else self._quality.verdict()
         if verdict is not None:
             self._end(EngineError(f"{verdict}. {self.ledger.kept()}", provider=self.engine.name))
         elif self._canary.ends(flight, failure):
+            self._absolve()
             self._end(self._engine_error(failure, result.request_id))
             return
         pause = again_after(self.work, flight, result, failure, spent)
@@ -373,6 +380,22 @@ class Run:
             flight.attempt += 1
             # A round takes a batch's time, so a pause on top would only split it in two.
             self._feed.retry(flight, 0.0 if self._batched else pause)
+
+    def _convict(self) -> None:
+        """The refusals so far were the rows' own."""
+        self._journal.record([entry for _, entry in self._suspects])
+        for flight, _ in self._suspects:
+            flight.claimed = False
+        self._suspects.clear()
+
+    def _absolve(self) -> None:
+        """The refusals so far were everybody's, so these rows have failed no more than others."""
+        for flight, _ in self._suspects:
+            if self.outcome.losses.pop(flight.place, None) is not None:
+                self.outcome.status[flight.place] = PENDING
+                self.ledger.reopen("failed", flight.place)
+                self._feed.open += 1
+        self._suspects.clear()
 
     def _brake(self, failure: Failure) -> bool:
         """Count the failure; True where an outage is to blame, so that it spends no try."""

@@ -78,6 +78,54 @@ def test_a_canary_answered_before_a_kill_is_not_bought_again(server: BatchServer
     assert len(server.live) > 2, "other parameters"
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_rows_of_a_canary_that_ended_the_job_are_asked_again(
+    server: BatchServer, batch: bool
+) -> None:
+    said = {"error": {"message": "Your organization must be verified", "type": "invalid_request"}}
+    server.answer = lambda body: Row(status=400, body=said)
+    engine = OpenAI("m", base_url=server.url, api_key=KEY, batch=batch)
+    for _ in range(2):
+        with pytest.raises(lf.EngineError, match="must be verified") as caught:
+            frame().llm.map("{t}", model=engine)
+        assert caught.value.result.llm.status().tolist() == ["pending"] * 6
+    server.answer = lambda body: body["messages"][-1]["content"]
+    out = frame().llm.map("{t}", model=engine)
+    assert out["response"].tolist() == frame()["t"].tolist()
+
+
+def test_a_row_that_is_refused_alone_stays_refused(server: BatchServer) -> None:
+    def answer(body: dict[str, Any]) -> Row:
+        text = body["messages"][-1]["content"]
+        said = {"error": {"message": "not this one", "type": "invalid_request"}}
+        return Row(status=400, body=said) if text == "row 0" else Row(text)
+
+    server.answer = answer
+    for asked in (2, 0):  # the row itself and another one ahead; then nothing at all
+        before = len(server.live)
+        with pytest.warns(lf.RowsFailedWarning, match="1 of 6 rows are NA: 1 invalid_request"):
+            frame().llm.map("{t}", model=batches(server))
+        assert len(server.live) == before + asked
+    assert len(lines(server)) == 4
+
+
+def test_useless_answers_are_told_before_the_rest_is_uploaded(server: BatchServer) -> None:
+    server.answer = lambda body: Row('{"a": 9}')
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 5}}}
+    seen: list[int] = []
+    server.on_create = lambda stored: seen.append(len(server.live))
+    said = r"first 3 rows are no use \(invalid_output"
+    for repairs in (1, 0):
+        before = len(server.live)
+        with pytest.warns(lf.RowsFailedWarning), pytest.warns(UserWarning, match=said):
+            frame(9).llm.map(f"{repairs} {{t}}", schema, model=batches(server), repairs=repairs)
+        assert seen[-2 if repairs else -1] - before == 3 * (1 + repairs)
+    bad = len(server.live) + 1  # a row, whose repair passes
+    server.answer = lambda body: Row('{"a": 9}' if len(server.live) <= bad else '{"a": 5}')
+    out = frame(9).llm.map("Mended: {t}", schema, model=batches(server))
+    assert out["a"].tolist() == [5] * 9
+
+
 @pytest.mark.parametrize("batch", ["yes", 1, "no"])
 def test_batch_is_true_or_false(server: BatchServer, batch: Any) -> None:
     with pytest.raises(ValueError, match=r"batch=.*expected True or False"):
