@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from llmframe.costs import Price
+from llmframe.journal import Entry
 from llmframe.requests import Request, Sampling
 from llmframe.results import Failure, Usage
 
@@ -173,6 +175,9 @@ UNLIMITED: Final = 4096
 It is sent: what nothing limits, nothing can be reserved for.
 """
 
+_SAMPLE: Final = 256
+"""Stored replies that tell how far estimates of tokens are off."""
+
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -204,6 +209,7 @@ class Budget:
     unsure: float = 0.0
     margin: float = 1.0
     _schema: tuple[object, int] = (None, 0)
+    _learned: int = 0
 
     def worst(self, request: Request, *, live: bool = False) -> float:
         """What a request may cost: its input, and its token limit in full, at list price.
@@ -260,12 +266,34 @@ class Budget:
         self.reserved = max(0.0, self.reserved - reserved)
         self.spent += cost
 
-    def lose(self, cost: float) -> None:
-        """A request that may have cost that much was never answered."""
+    def pay(self, request: Callable[[], Request], reserved: float, entry: Entry) -> None:
+        """A request came back; an answer that never came may have been charged all the same."""
+        self.settle(reserved, entry.cost or 0.0)
+        if self.limit is None:
+            return
+        if entry.usage is not None:
+            self.learn(request(), entry.usage)
+        elif entry.maybe_paid:
+            self._lose(reserved)
+
+    def paid(self, entries: Iterable[Entry], request: Callable[[], Request]) -> None:
+        """What earlier runs of the same call paid for a request is spent too."""
+        if self.price is None or self.limit is None:
+            return
+        for entry in entries:
+            if entry.usage is not None:
+                self.spent += self.price.cost(entry.usage) if entry.cost is None else entry.cost
+                if self._learned < _SAMPLE:
+                    self._learned += 1
+                    self.learn(request(), entry.usage, earlier=True)
+            elif entry.maybe_paid:
+                self._lose(self.worst(request()))
+
+    def _lose(self, cost: float) -> None:
         self.spent += cost
         self.unsure += cost
 
-    def over(self, cost: float) -> str:
+    def refusal(self, cost: float) -> str:
         """Why a request of that cost is not sent."""
         unsure = (
             f" (US${self.unsure:.4f} of it for requests without an answer, which may have been "

@@ -10,11 +10,15 @@ from typing import Final
 from llmframe.brakes import OUTAGE, Refusals
 from llmframe.feeds import Feed
 from llmframe.flights import Flight
+from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane
+from llmframe.ledgers import Ledger
+from llmframe.outcomes import Outcome
 from llmframe.results import Failure, Result
 from llmframe.rounds import PAUSES
+from llmframe.work import PENDING
 
-__all__ = ["Canary"]
+__all__ = ["Canary", "Suspects"]
 
 _log = logging.getLogger("llmframe")
 
@@ -95,3 +99,44 @@ class Canary:
         ):
             feed.canary = None
         return False
+
+
+class Suspects:
+    """Rows that were refused ahead of the others: their own fault, or everybody's?
+
+    Until that is known they are not stored as failed: where the job ends, it was everybody's,
+    and the same call asks them again once the cause is mended.
+
+    Args:
+        feed: Whose open requests they may become again.
+        journal: Where they are kept once they stand.
+        outcome: Of the run.
+        ledger: Of the run.
+    """
+
+    def __init__(self, feed: Feed, journal: Journal, outcome: Outcome, ledger: Ledger) -> None:
+        self._feed = feed
+        self._journal = journal
+        self._outcome = outcome
+        self._ledger = ledger
+        self._held: list[tuple[Flight, Entry]] = []
+
+    def add(self, flight: Flight, entry: Entry) -> None:
+        """One more that failed."""
+        self._held.append((flight, entry))
+
+    def convict(self) -> None:
+        """The failures so far were the rows' own."""
+        self._journal.record([entry for _, entry in self._held])
+        for flight, _ in self._held:
+            flight.claimed = False
+        self._held.clear()
+
+    def absolve(self) -> None:
+        """The failures so far were everybody's, so these rows have failed no more than others."""
+        for flight, _ in self._held:
+            if self._outcome.losses.pop(flight.place, None) is not None:
+                self._outcome.status[flight.place] = PENDING
+                self._ledger.reopen("failed", flight.place)
+                self._feed.open += 1
+        self._held.clear()

@@ -459,7 +459,7 @@ class Feed:
                     flight.reserved = cost
                     continue
                 if not (place or self.in_flight or self._ready or self.parked):
-                    self._ended(BudgetError(self._budget.over(cost)))
+                    self._ended(BudgetError(self._budget.refusal(cost)))
                 elif not place:
                     self.cond.wait(0.1)  # something in flight will settle for less than its reserve
             held = flights[place:]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final
+from functools import partial
 
 from llmframe.brakes import OUTAGE, Budget, Outage, Quality
-from llmframe.canaries import Canary
+from llmframe.canaries import Canary, Suspects
 from llmframe.costs import cache_savings
 from llmframe.engines.base import Engine, Mode
 from llmframe.errors import EngineError, LLMFrameError, sentence
@@ -27,13 +27,9 @@ from llmframe.proofs import is_proven, prove
 from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after, no_longer
 from llmframe.schemas.reading import Reading
-from llmframe.work import CACHED, OK, PENDING, Work
+from llmframe.work import CACHED, OK, Work
 
 __all__ = ["Run"]
-
-
-_SAMPLE: Final = 256
-"""Stored replies that tell how far estimates of tokens are off."""
 
 
 class Run:
@@ -105,7 +101,7 @@ class Run:
         )
         told = self._batched and work.call.errors != "coerce"
         self._canary = Canary(self._feed, work.call.repairs if told else None)
-        self._suspects: list[tuple[Flight, Entry]] = []
+        self._suspects = Suspects(self._feed, journal, self.outcome, self.ledger)
         self._began = time.monotonic()
 
     # -- what others see ---------------------------------------------------------------------
@@ -176,8 +172,7 @@ class Run:
                 entries = found.get(work.key(place))
                 if entries:
                     feed.known[place] = len(entries)
-                    if self._budget.limit is not None:
-                        self._paid(place, entries)
+                    self._budget.paid(entries, partial(work.request, place))
                     self.ledger.pay([entry for entry in entries if entry.at >= self._since])
                     if self._from_store(place, entries):
                         continue
@@ -236,7 +231,7 @@ class Run:
             self.error = self.error or broke
         finally:
             feed.stop()
-            self._convict()
+            self._suspects.convict()
             self._journal.flush()
         if self._answered:
             self._prove()
@@ -296,7 +291,8 @@ class Run:
             feed.unsafe += len(landed)
             for (result, flight, entry), reading in zip(landed, readings, strict=True):
                 feed.in_flight -= flight.taken
-                self._pay(flight, entry)
+                self._budget.pay(partial(feed.request, flight), flight.reserved, entry)
+                flight.reserved = 0.0
                 if result.model:
                     self.ledger.models.add(result.model)
                 if reading.failure is None:
@@ -310,29 +306,6 @@ class Run:
         if closed:
             feed.wake()
 
-    def _pay(self, flight: Flight, entry: Entry) -> None:
-        """What was reserved for a request becomes what it cost."""
-        budget = self._budget
-        budget.settle(flight.reserved, entry.cost or 0.0)
-        if entry.usage is not None:
-            if budget.limit is not None:  # a request may have to be made again to be looked at
-                budget.learn(self._feed.request(flight), entry.usage)
-        elif entry.maybe_paid:
-            budget.lose(flight.reserved)
-        flight.reserved = 0.0
-
-    def _paid(self, place: int, entries: Iterable[Entry]) -> None:
-        """What earlier runs of the same call paid for a request is spent."""
-        budget = self._budget
-        for entry in entries:
-            if entry.usage is not None:
-                cost = budget.price.cost(entry.usage) if budget.price is not None else 0.0
-                budget.spent += cost if entry.cost is None else entry.cost
-                if len(self._feed.known) <= _SAMPLE:
-                    budget.learn(self.work.request(place), entry.usage, earlier=True)
-            elif entry.maybe_paid:
-                budget.lose(budget.worst(self.work.request(place)))
-
     def _accept(self, flight: Flight, result: Result, reading: Reading) -> None:
         self.outcome.take(flight.place, result, reading, OK)
         self.ledger.answer(flight.place, result.latency, bool(flight.repairs or reading.repaired))
@@ -340,7 +313,7 @@ class Run:
             self._feed.longest = max(self._feed.longest, result.latency)
         self._feed.open -= 1
         self._feed.canary = None
-        self._convict()
+        self._suspects.convict()
         self._answered = True
         self._outage.answered()
         self._quality.answer(None)
@@ -356,16 +329,16 @@ class Run:
         if result.failure is not None and result.text is None and spent:
             # Only what says something about this row is kept as one of its replies; of a canary
             # that is refused, nobody knows yet.
-            self._suspects.append((flight, entry))
+            self._suspects.add(flight, entry)
             if self._feed.canary is None or failure.kind != "invalid_request":
-                self._convict()
+                self._suspects.convict()
         if spent:
             self._feed.known[flight.place] = self._feed.known.get(flight.place, 0) + 1
         verdict = None if self.work.call.errors == "coerce" else self._quality.verdict()
         if verdict is not None:
             self._end(EngineError(f"{verdict}. {self.ledger.kept()}", provider=self.engine.name))
         elif self._canary.ends(flight, failure):
-            self._absolve()
+            self._suspects.absolve()
             self._end(self._engine_error(failure, result.request_id))
             return
         pause = again_after(self.work, flight, result, failure, spent)
@@ -380,22 +353,6 @@ class Run:
             flight.attempt += 1
             # A round takes a batch's time, so a pause on top would only split it in two.
             self._feed.retry(flight, 0.0 if self._batched else pause)
-
-    def _convict(self) -> None:
-        """The refusals so far were the rows' own."""
-        self._journal.record([entry for _, entry in self._suspects])
-        for flight, _ in self._suspects:
-            flight.claimed = False
-        self._suspects.clear()
-
-    def _absolve(self) -> None:
-        """The refusals so far were everybody's, so these rows have failed no more than others."""
-        for flight, _ in self._suspects:
-            if self.outcome.losses.pop(flight.place, None) is not None:
-                self.outcome.status[flight.place] = PENDING
-                self.ledger.reopen("failed", flight.place)
-                self._feed.open += 1
-        self._suspects.clear()
 
     def _brake(self, failure: Failure) -> bool:
         """Count the failure; True where an outage is to blame, so that it spends no try."""
