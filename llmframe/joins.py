@@ -272,7 +272,7 @@ def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool =
         scores: The engine was expected to give probabilities of labels.
     """
     work, counts = outcome.work, outcome.counts()
-    if call.confidence and scores:
+    if call.confidence and scores and call.choices is not None:
         labelled = [place for place, row in enumerate(outcome.values) if row is not None]
         without = sum(place not in outcome.scores for place in labelled)
         if without:

@@ -90,7 +90,7 @@ def test_scores_that_do_not_match_the_labels_are_no_answer(scores: tuple[float, 
 @pytest.mark.parametrize("scored", [False, True])
 def test_floats_and_mixed_labels_come_back_as_they_are(labels: list[Any], scored: bool) -> None:
     engine = FakeEngine(choices=scored)
-    out = frame(8).llm.classify("t", labels, model=engine, confidence=True)
+    out = frame(8).llm.classify("t", labels, model=engine, confidence=scored)
     assert out["label"].notna().all()
     assert all(any(value is label for label in labels) or value in labels for value in out["label"])
     assert {type(value) for value in out["label"]} <= {type(label) for label in labels}

@@ -193,14 +193,15 @@ def test_classify_adds_a_categorical_and_its_companions(df: pd.DataFrame, serve:
     server = serve(lambda seen: by_schema(seen.schema, _label="bug") if seen.schema else "bug")
     labels = ["billing", "bug"]
 
-    out = df.llm.classify("t", labels, model=openai(server), explain=True, confidence=True)
+    with pytest.warns(UserWarning, match="explain=True gives no probabilities"):
+        out = df.llm.classify("t", labels, model=openai(server), explain=True, confidence=True)
     named = df.llm.classify("t", labels, model=openai(server), explain=True, into="topic")
 
     assert list(out.columns[2:]) == ["label", "label_confidence", "label_reason"]
     assert out["label"].dtype == pd.CategoricalDtype(labels, ordered=False)
     assert out["label"].tolist() == ["bug"] * 3
     assert out["label_confidence"].dtype == "Float64"
-    assert out["label_confidence"].isna().all(), "this server gives no probabilities"
+    assert out["label_confidence"].isna().all(), "a label that is explained is not scored"
     assert out["label_reason"].tolist() == ["because"] * 3
     assert list(named.columns[2:]) == ["topic", "topic_reason"]
 
