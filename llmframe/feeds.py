@@ -11,19 +11,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Final
 
 import orjson
 
 from llmframe.brakes import Budget, Outage
 from llmframe.errors import BudgetError
-from llmframe.flights import Control, Elsewhere, Flight
-from llmframe.holdings import abandoned
+from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane
 from llmframe.requests import Request
+from llmframe.stocks import Stock
 from llmframe.work import Work
 
 __all__ = ["Feed"]
@@ -33,8 +31,8 @@ _FOREIGN: Final = 0.3
 """Seconds between two looks at a row that another process is asking."""
 
 
-class Feed:
-    """The `Source` of a run.
+class Feed(Stock):
+    """A stock that is kept filled.
 
     Args:
         work: The rows.
@@ -50,10 +48,9 @@ class Feed:
         lane: Where the engine is one: it may find batches that other runs left at the provider.
 
     Attributes:
-        sent: Requests that a lane has, and that are made again from their rows when it wants them.
-        parked: Requests that are in a batch of another run. Their results come without having been
-            asked for.
-        unasked: Requests that are open and that this process cannot ask.
+        probe_at: When the next single row of an outage is tried, by the monotonic clock.
+        longest: Seconds of the slowest answer.
+        heard: When the last result came.
     """
 
     def __init__(
@@ -71,117 +68,19 @@ class Feed:
         ended: Callable[[BaseException | None], None],
         lane: Lane | None = None,
     ) -> None:
-        self.cond = threading.Condition()
-        self.todo: deque[int] = deque()
-        self.flights: dict[bytes, Flight] = {}
-        self.known: dict[int, int] = {}  # stored replies of a place that this run has seen
-        self.sent = Elsewhere(work)
-        self.parked = Elsewhere(work)
-        self.unasked = 0
-        self.open = 0
-        self.in_flight = 0
-        self.unsafe = 0  # replies that came and are not on disk yet
-        self.canary: int | None = None
+        super().__init__(work, journal, control, budget, bounded=bounded, ended=ended, lane=lane)
         self.probe_at = 0.0
         self.longest = 0.0
         self.heard = time.monotonic()
-        self.closing = False
-        self._work = work
-        self._journal = journal
-        self._control = control
-        self._budget = budget
         self._outage = outage
         self._job = job
         self._keep_prompts = keep_prompts
-        self._bounded = bounded
         self._stored = stored
-        self._ended = ended
-        self._lane = lane
-        if lane is not None:
-            lane.on_closed = self._unpark
-        self._again: deque[Flight] = deque()
-        self._delayed: list[tuple[float, int, Flight]] = []
-        self._ready: deque[Request] = deque()
         self._foreign: dict[int, float] = {}
-        self._wake_engine: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         # Whoever reads a batch has its replies once in hours; a look costs a transaction.
         self._foreign_pause = _FOREIGN if lane is None else max(_FOREIGN, lane.poll_interval / 10)
-        self._offering = False
-        self._sequence = 0
         self._head = 0
-
-    # -- Source ------------------------------------------------------------------------------
-
-    def take(self, n: int) -> list[Request] | None:
-        """See `llmframe.engines.base.Source`."""
-        with self.cond:
-            if self._control.mode != "run":
-                return None
-            count = min(n, len(self._ready), self._room())
-            if not count:
-                return None if self.closing or not self.open else []
-            taken = [self._ready.popleft() for _ in range(count)]
-            for request in taken:
-                self._leave(request.key)
-            self.in_flight += count
-            if self._lane is not None:
-                self._lane.unsent += count
-            if len(self._ready) < self._control.limit:
-                self.cond.notify_all()
-            return taken
-
-    def _leave(self, key: bytes) -> None:
-        flight = self.flights[key]
-        flight.taken = True
-        if self._lane is not None and flight.attempt == 1:
-            del self.flights[key]
-            self.sent.put(flight.place, flight.reserved)
-
-    def again(self, key: bytes) -> Request:
-        """See `llmframe.engines.base.Source`."""
-        flight = self.flights.get(key)
-        if flight is not None:
-            return self.request(flight)
-        place = self._work.place(key)
-        assert place is not None, "only called with keys that were taken"
-        return self._work.request(place)
-
-    def request(self, flight: Flight) -> Request:
-        """A flight's request as it goes out next."""
-        request = flight.request or self._work.request(flight.place)
-        same = request.attempt == flight.attempt
-        return request if same else replace(request, attempt=flight.attempt)
-
-    def landed(self, key: bytes) -> Flight | None:
-        """The flight that a result is for; None: nobody waits for it."""
-        flight = self.flights.pop(key, None)
-        if flight is None and (flight := self.sent.pop(key)) is not None:
-            flight.taken = flight.claimed = True
-        return flight or self.parked.pop(key)
-
-    def _room(self) -> int:
-        """Requests the engine may have besides those it has, and those not yet safe on disk.
-
-        A kill loses what was sent and not stored. That is at most twice what may be in flight,
-        however slow the disk is; a provider's batch keeps its own replies.
-        """
-        if not self._bounded:
-            return len(self._ready)
-        return max(0, 2 * self._control.limit - self.in_flight - self.unsafe)
-
-    def on_ready(self, wake: Callable[[], None]) -> None:
-        """See `llmframe.engines.base.Source`."""
-        self._wake_engine = wake
-
-    @property
-    def busy(self) -> bool:
-        """Whether the engine has requests, or could take some."""
-        return bool(self.in_flight or self._ready)
-
-    def wake(self) -> None:
-        """Tell the engine to look again."""
-        self._wake_engine()
 
     # -- from the run ------------------------------------------------------------------------
 
@@ -213,51 +112,6 @@ class Feed:
             self._thread.join(5)
         self._journal.release([key for key, flight in self.flights.items() if not flight.taken])
 
-    def retry(self, flight: Flight, seconds: float) -> None:
-        """Ask once more, after a pause. Holds the lock."""
-        if seconds <= 0:
-            self._again.append(flight)
-            return
-        self._sequence += 1
-        heapq.heappush(self._delayed, (time.monotonic() + seconds, self._sequence, flight))
-
-    def park(self, places: list[int]) -> list[int]:
-        """Set aside the requests that a batch at the provider holds already; gives the others."""
-        if not self._journal.batches():
-            return places
-        keys = {self._work.key(place): place for place in places}
-        if self._lane is None:
-            if (error := abandoned(self._journal, keys.keys())) is not None:
-                with self.cond:
-                    self._ended(error)
-            return places
-        held = keys.keys() & self._lane.take_over(keys.__contains__)
-        with self.cond:
-            for key in held:
-                place, worst = keys[key], 0.0
-                if self._budget.limit is not None:
-                    # Another run sent it: it is paid for when its batch is read.
-                    worst = self._budget.worst(self._work.request(place))
-                    self._budget.reserve(worst)
-                self.parked.put(place, worst)
-        return [place for key, place in keys.items() if key not in held]
-
-    def _unpark(self, keys: AbstractSet[bytes]) -> None:
-        """A batch is over: what it said nothing new about is asked like any other."""
-        with self.cond:
-            flights = [flight for flight in map(self.parked.pop, keys) if flight is not None]
-            for flight in flights:
-                self._budget.settle(flight.reserved, 0.0)
-            self._offer_places([flight.place for flight in flights])
-            self.cond.notify_all()
-
-    def _offer_places(self, places: list[int]) -> None:
-        """To be asked, where this process has what to ask."""
-        able = [place for place in places if self._work.can_ask(place)]
-        self.todo.extend(able)
-        self.unasked += len(places) - len(able)
-        self.open -= len(places) - len(able)
-
     def first(self) -> Flight | None:
         """Claim one request, when its pause is over; None where none is to be had."""
         while True:
@@ -278,30 +132,6 @@ class Feed:
                     return flight
                 if self.parked and self._again:
                     return None  # the budget waits for what others sent, and nobody reads it yet
-
-    def give_back(self, flight: Flight) -> None:
-        """What `first` gave is the next to be taken."""
-        with self.cond:
-            flight.taken = False
-            self.in_flight -= 1
-            self._ready.appendleft(self.request(flight))
-
-    @property
-    def sending(self) -> bool:
-        """Whether there is something that can go out now."""
-        waiting = self._offering or self._ready or self._again or self.todo
-        return self.canary is None and bool(waiting)
-
-    def shortest_first(self) -> None:
-        """Put the row with the shortest prompt, of the next few, at the front. Holds the lock."""
-        ahead = [place for place in list(self.todo)[:64] if place < len(self._work.keys)]
-        if ahead:
-            place = min(ahead, key=self._size)
-            self.todo.remove(place)
-            self.todo.appendleft(place)
-
-    def _size(self, place: int) -> int:
-        return sum(len(str(m["content"])) for m in self._work.request(place).messages)
 
     # -- the feeder's thread -----------------------------------------------------------------
 
