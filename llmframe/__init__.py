@@ -26,15 +26,18 @@ from llmframe.functions import classify, extract, filter, map
 from llmframe.jobs import Job
 from llmframe.options import get_options, set_options
 from llmframe.submits import job, jobs, purge
+from llmframe.tuning import tune
 
 if TYPE_CHECKING:
     from llmframe.engines.anthropic import Anthropic
     from llmframe.engines.local import Local
     from llmframe.engines.openai import OpenAI
+    from llmframe.engines.vllm import VLLM
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "VLLM",
     "Anthropic",
     "BudgetError",
     "EngineError",
@@ -60,6 +63,7 @@ __all__ = [
     "purge",
     "set_options",
     "testing",
+    "tune",
 ]
 
 # The engines load SDKs; they are imported when first named.
@@ -67,6 +71,7 @@ _LATER: Final = {
     "Anthropic": "llmframe.engines.anthropic",
     "Local": "llmframe.engines.local",
     "OpenAI": "llmframe.engines.openai",
+    "VLLM": "llmframe.engines.vllm",
 }
 
 

@@ -268,11 +268,11 @@ class Driven:
             while not self._done.wait(step(until)):
                 if until is not None and time.monotonic() >= until:
                     break
-                shown.update(self._run.progress())
+                shown.update(self._run.progress(watched=shown.shows))
         except KeyboardInterrupt:
             raise self._interrupted() from None
         finally:
-            shown.close(self._run.progress())
+            shown.close(self._run.progress(watched=shown.shows))
 
     def _interrupted(self) -> KeyboardInterrupt:
         run = self._run

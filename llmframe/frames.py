@@ -268,6 +268,11 @@ def take(data: Data, mask: Sequence[bool] | npt.NDArray[np.bool_]) -> Data:
     return data.take(np.flatnonzero(np.asarray(mask, dtype=bool)))
 
 
+def table(columns: Mapping[str, Sequence[Any]], index: str) -> pd.DataFrame:
+    """Plain figures as a frame, one of the columns as its index."""
+    return pd.DataFrame(dict(columns)).set_index(index)
+
+
 def failures_frame(index: pd.Index[Any], failed: Sequence[FailedRow]) -> pd.DataFrame:
     """What failed, on the original labels; the same dtypes when nothing did.
 

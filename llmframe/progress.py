@@ -7,9 +7,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from llmframe.engines.base import Batch, BatchStatus
+from llmframe.engines.base import Batch, BatchStatus, Figures
 from llmframe.options import get_options
 from llmframe.results import Usage
 from llmframe.views import age, money
@@ -83,6 +84,7 @@ class Progress:
         cost: US$ of this run; None where the model has no known price.
         seconds: Since the run began.
         awaited: The batches at a provider that it waits for.
+        figures: What the engine says of itself, where it does.
     """
 
     total: int
@@ -94,6 +96,7 @@ class Progress:
     cost: float | None = None
     seconds: float = 0.0
     awaited: tuple[Awaited, ...] = ()
+    figures: Figures | None = None
 
     @property
     def done(self) -> int:
@@ -102,7 +105,13 @@ class Progress:
 
 
 class Display(Protocol):
-    """Shows a run; called about ten times a second from the thread that waits."""
+    """Shows a run; called about ten times a second from the thread that waits.
+
+    Attributes:
+        shows: Whether anybody sees it.
+    """
+
+    shows: bool
 
     def update(self, now: Progress) -> None:
         """Show where the run is."""
@@ -112,6 +121,8 @@ class Display(Protocol):
 
 
 class _Nothing:
+    shows = False
+
     def update(self, now: Progress) -> None:
         pass
 
@@ -121,6 +132,8 @@ class _Nothing:
 
 class _Bar:
     """A tqdm bar, drawn from the second update on."""
+
+    shows = True
 
     def __init__(self, title: str, make: Callable[..., Any], after: float) -> None:
         self._title = title
@@ -148,6 +161,8 @@ class _Bar:
 class _Log:
     """Lines for a file: one every few seconds, and one at the end of a run that had any."""
 
+    shows = True
+
     def __init__(self, title: str, every: float, always: bool) -> None:
         self._title = title
         self._every = every
@@ -158,7 +173,7 @@ class _Log:
     def _write(self, now: Progress) -> None:
         self._wrote, self._told = True, now.done
         print(
-            f"{self._title}: {now.done:,} of {now.total:,} rows, {_detail(now)}",
+            f"{self._title}: {now.done:,} of {now.total:,} rows, {_detail(now)}{_left(now)}",
             file=sys.stderr,
             flush=True,
         )
@@ -185,7 +200,33 @@ def _detail(now: Progress) -> str:
         parts.append(money(now.cost))
     if now.awaited:
         parts.append(f"waiting for {waiting(now.awaited)}")
+    if now.figures is not None:
+        parts += _engine(now.figures)
     return ", ".join(parts)
+
+
+def _left(now: Progress) -> str:
+    """Time left, once there is a rate to tell it from; a bar has its own."""
+    new = now.done - now.cached
+    if not new or now.done == now.total or now.seconds < _LINES:
+        return ""
+    seconds = now.seconds / new * (now.total - now.done)
+    return f", about {timedelta(seconds=round(seconds))} left"
+
+
+def _engine(figures: Figures) -> list[str]:
+    """What an engine on this machine is doing; what it does not say is left out."""
+    said = [
+        (figures.tokens_per_second, "{:,.0f} tokens/s"),
+        (figures.running, "{:,} running"),
+        (figures.waiting, "{:,} waiting"),
+        (figures.kv_cache, "KV cache {:.0%}"),
+        (figures.prefix_hits, "prefix hits {:.0%}"),
+        (figures.preemptions or None, "{:,} preempted"),
+        (figures.p50, "p50 {:.1f} s"),
+        (figures.p95, "p95 {:.1f} s"),
+    ]
+    return [text.format(value) for value, text in said if value is not None]
 
 
 def display(title: str, wanted: bool | None) -> Display:

@@ -106,9 +106,14 @@ class Run:
 
     # -- what others see ---------------------------------------------------------------------
 
-    def progress(self) -> Progress:
-        """The run at this moment; cheap, from any thread."""
+    def progress(self, *, watched: bool = False) -> Progress:
+        """The run at this moment; cheap, from any thread.
+
+        Args:
+            watched: Somebody looks: with what the engine says of itself.
+        """
         waits = [] if self._lane is None else self._lane.open
+        figures = getattr(self.engine, "figures", None) if watched else None
         return Progress(
             self.ledger.total,
             **self.ledger.rows,
@@ -117,6 +122,7 @@ class Run:
             cost=None if self._budget.price is None else self.ledger.cost,
             seconds=time.monotonic() - self._began,
             awaited=tuple(awaited(self.engine.name, batch, seen) for batch, seen in waits),
+            figures=figures() if callable(figures) else None,
         )
 
     @property

@@ -115,9 +115,13 @@ def write(path: Path) -> None:
 
 
 def test_pages_are_there() -> None:
-    assert {"quickstart.md", "how-it-works.md", "when-rows-fail.md", "batches.md"} <= {
-        p.name for p in PAGES
-    }
+    assert {
+        "quickstart.md",
+        "how-it-works.md",
+        "when-rows-fail.md",
+        "batches.md",
+        "own-gpu.md",
+    } <= {p.name for p in PAGES}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -17,6 +17,7 @@ ENGINES: Final[dict[str, tuple[str, str]]] = {
     "anthropic": ("llmframe.engines.anthropic", "Anthropic"),
     "openai": ("llmframe.engines.openai", "OpenAI"),
     "local": ("llmframe.engines.local", "Local"),
+    "vllm": ("llmframe.engines.vllm", "VLLM"),
 }
 """Module and class behind each name before the slash."""
 

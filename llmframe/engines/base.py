@@ -24,6 +24,7 @@ __all__ = [
     "BatchStatus",
     "Control",
     "Engine",
+    "Figures",
     "Limits",
     "Line",
     "Mode",
@@ -56,6 +57,33 @@ class Limits:
     context: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """An engine at one moment; None where it does not say.
+
+    Attributes:
+        rows_per_second: Over the last half minute.
+        tokens_per_second: Prompt and reply tokens, over the last half minute.
+        running: Requests in the batch.
+        waiting: Requests that wait for a slot or for memory.
+        kv_cache: Share of the KV cache in use, 0 to 1.
+        prefix_hits: Share of the prompt tokens that were in the cache, 0 to 1.
+        preemptions: Requests put back for want of memory, since the engine was loaded.
+        p50: Seconds from sending to the reply, the middle of the last half minute.
+        p95: The same, of the slowest twentieth the quickest.
+    """
+
+    rows_per_second: float | None = None
+    tokens_per_second: float | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_cache: float | None = None
+    prefix_hits: float | None = None
+    preemptions: int | None = None
+    p50: float | None = None
+    p95: float | None = None
+
+
 @runtime_checkable
 class Source(Protocol):
     """Where an engine takes its requests from; owned by the run, thread-safe."""
@@ -86,7 +114,11 @@ class Control(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """A live server, vLLM, a local model, Ray, a fake."""
+    """A live server, vLLM, a local model, Ray, a fake.
+
+    One that can say what it is doing has ``figures() -> Figures | None`` too: cheap, from any
+    thread.
+    """
 
     name: str
     """Provider, such as ``"openai"``; the part before the slash of a model name."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from llmframe.engines.base import Figures
 from llmframe.engines.http import Transport
 from llmframe.engines.openai_batch import MAX_BYTES, MAX_REQUESTS, BatchCalls
 from llmframe.engines.openai_bodies import Bodies, Features, features_of, refused
@@ -13,6 +14,7 @@ from llmframe.engines.openai_settings import settings
 from llmframe.engines.openai_wire import from_wire
 from llmframe.engines.sdk_settings import Settings
 from llmframe.engines.server import ServerEngine
+from llmframe.engines.server_figures import ServerMeter
 from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Result
@@ -102,7 +104,12 @@ class OpenAI(ServerEngine[Features]):
 
     def _start(self, found: Settings, features: Features) -> None:
         super()._start(found, features)
+        self._meter = ServerMeter(self.base_url)
         self._bodies = Bodies(self.model, responses=self.endpoint == _RESPONSES)
+
+    def figures(self) -> Figures | None:
+        """What the server is doing, where it is vLLM's, behind ``http://``; None elsewhere."""
+        return self._meter.figures()
 
     def _guess(self, found: Settings) -> Features:
         features = features_of(self.model, found.official)

@@ -1,0 +1,360 @@
+"""A loaded vLLM engine, the thread that owns it, and the streams it serves.
+
+vLLM's offline engine is made for one caller. All that is said to it is said from one thread:
+requests are added as the scheduler frees slots, `step` gives what is finished, and what a stream
+left behind is aborted by id before the next step. Streams only talk to that thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import inspect
+import itertools
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import Any, Final
+
+from llmframe.engines import vllm_loading as loading
+from llmframe.engines.base import Figures
+from llmframe.engines.vllm_figures import Meter
+from llmframe.engines.vllm_models import short_name
+from llmframe.engines.vllm_requests import Asked, Prompts, Refused, Words, result_of
+from llmframe.engines.vllm_streams import Config, Flight, Stream
+from llmframe.requests import Request
+from llmframe.results import Failure, Result
+
+__all__ = ["Core", "core_for", "drop", "loaded"]
+
+_IDLE: Final = 0.05
+"""Seconds between two looks at sources that have nothing and controls that tell nobody."""
+_CLOSING: Final = 10.0
+"""Seconds that vLLM's child has to end by itself (on a CPU 5 were too few); then it is ended."""
+
+
+class Core:
+    """One loaded model.
+
+    Args:
+        config: What to load.
+
+    Attributes:
+        error: Why it cannot be used: it did not load, it died, it was closed.
+        heard: When vLLM last came back from a step, by the monotonic clock.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.ready = threading.Event()
+        self.error: BaseException | None = None
+        self.heard = time.monotonic()
+        self.meter = Meter()
+        self.llm: Any = None
+        self._model = short_name(config.model)
+        self._engine: Any = None
+        self._children: list[Any] = []
+        self._guard: Any = None
+        self._streams: list[Stream] = []
+        self._flights: dict[str, tuple[Stream, int]] = {}
+        self._numbers = itertools.count()
+        self._turn_taker = 0
+        self._wake = threading.Event()
+        self._closing = False
+        self._stepping = False
+        self._thread = threading.Thread(target=self._live, name="llmframe-vllm", daemon=True)
+        self._thread.start()
+
+    # -- from other threads ------------------------------------------------------------------
+
+    def join(self, stream: Stream) -> None:
+        """Serve one more stream."""
+        stream.source.on_ready(self.wake)
+        self._streams.append(stream)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again at once."""
+        self._wake.set()
+
+    def silent(self) -> float:
+        """Seconds since vLLM last came back, while it has something to do."""
+        return time.monotonic() - self.heard if self._stepping else 0.0
+
+    @property
+    def in_child(self) -> bool:
+        """Whether the model has a process of its own, which can be ended."""
+        return bool(self._children)
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether that process has ended; with a clean exit, vLLM itself waits on for ever."""
+        return any(not child.is_alive() for child in self._children)
+
+    def kill(self, failure: Failure) -> None:
+        """Give up on an engine that does not come back."""
+        self._die(failure)
+        for child in self._children:
+            with contextlib.suppress(Exception):
+                child.kill()
+
+    def close(self) -> None:
+        """Let go of the model and its memory."""
+        self._closing = True
+        self.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2 * _CLOSING)
+        for child in self._children:
+            if child.is_alive():
+                child.kill()
+
+    def figures(self) -> Figures:
+        """Where the engine stands at this moment."""
+        return self.meter.figures()
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            self._load()
+        except BaseException as error:
+            self.error = error
+            self.ready.set()
+            self._end_all(error)
+            return
+        self.ready.set()
+        try:
+            while not self._closing and self.error is None:
+                self._turn()
+        except BaseException as error:
+            self._die(_dead(error))
+        finally:
+            self._shut()
+
+    def _load(self) -> None:
+        self.llm, self._children = loading.load(self.config.model, self.config.arguments)
+        self._guard = loading.guard(self._children)
+        # After vLLM's own, so that it comes first: multiprocessing's waits for the children.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+        self._engine = self.llm.llm_engine
+        self.meter.listen(self._engine)
+        import vllm
+
+        window = self._engine.model_config.max_model_len
+        self._prompts = Prompts(self.llm.get_tokenizer(), window, self.config.template)
+        self._words = Words(vllm)
+
+    def _turn(self) -> None:
+        for stream in list(self._streams):
+            if stream.left or stream.control.mode == "abort":
+                self._leave(stream)
+        self._fill()
+        for stream in list(self._streams):
+            over = stream.closed or stream.control.mode == "drain"
+            if over and not stream.flying:
+                self._leave(stream)
+        if not self._flights:
+            self._stepping = False
+            self._wake.wait(_IDLE if self._streams else None)
+            self._wake.clear()
+            return
+        if not self._stepping:
+            self.heard = time.monotonic()
+            self._stepping = True
+        outputs = self._engine.step()
+        self.heard = time.monotonic()
+        self._hand_out(outputs)
+
+    def _fill(self) -> None:
+        """Add what the streams may have in flight; each in turn goes first."""
+        self._turn_taker += 1
+        count = len(self._streams)
+        for place in range(count):
+            stream = self._streams[(place + self._turn_taker) % count]
+            room = stream.control.limit - len(stream.flying)
+            if stream.closed or room < 1 or stream.control.mode != "run":
+                continue
+            try:
+                taken = stream.source.take(room)
+            except BaseException as error:  # the run's own, such as a full disk: the run's to see
+                stream.out.put(error)
+                stream.left = True
+                continue
+            if taken is None:
+                stream.closed = True
+                continue
+            refused = [
+                result for request in taken if (result := self._add(stream, request)) is not None
+            ]
+            if refused:
+                stream.out.put(refused)
+
+    def _add(self, stream: Stream, request: Request) -> Result | None:
+        """Give a request to vLLM; its result at once where it cannot be sent."""
+        number = next(self._numbers)
+        flight: Flight | None = None
+        try:
+            asked = self._words.ask(request, self._prompts)
+            flight = Flight(request, asked, [f"{number}.{i}" for i in range(len(asked.parts))])
+            for name, (prompt, params) in zip(flight.ids, asked.parts, strict=True):
+                self._engine.add_request(name, prompt, params)
+        except Refused as refused:
+            return Result(request.key, failure=refused.failure)
+        except Exception as error:
+            if _is_death(error):
+                stream.flying[number] = flight or Flight(request, Asked([]), [])
+                raise
+            self._engine.abort_request(flight.ids if flight is not None else [])
+            told = f"vLLM refuses the request: {_first_line(error)}"
+            return Result(request.key, failure=Failure("invalid_request", told))
+        stream.flying[number] = flight
+        for name in flight.ids:
+            self._flights[name] = (stream, number)
+        return None
+
+    def _hand_out(self, outputs: list[Any]) -> None:
+        finished: dict[int, tuple[Stream, list[Result]]] = {}
+        for output in outputs:
+            owner = self._flights.pop(output.request_id, None) if output.finished else None
+            if owner is None:
+                continue  # of a stream that left
+            stream, number = owner
+            flight = stream.flying[number]
+            flight.outputs[output.request_id] = output
+            if len(flight.outputs) < len(flight.ids):
+                continue
+            del stream.flying[number]
+            result = _read(flight)
+            seconds = time.perf_counter() - flight.began
+            results = finished.setdefault(id(stream), (stream, []))[1]
+            results.append(replace(result, model=self._model, latency=seconds))
+            self.meter.count(result, seconds)
+        for stream, results in finished.values():
+            stream.out.put(results)
+
+    def _leave(self, stream: Stream) -> None:
+        """Forget a stream; what vLLM still has of it is aborted, by id."""
+        self._streams.remove(stream)
+        flights = list(stream.flying.values())
+        ids = [name for flight in flights for name in flight.ids]
+        for name in ids:
+            self._flights.pop(name, None)
+        if ids:
+            self._engine.abort_request(ids)
+        stream.flying.clear()
+        if flights:
+            stopped = Failure("canceled", "stopped while in flight", retryable=True)
+            stream.out.put([Result(flight.request.key, failure=stopped) for flight in flights])
+        stream.out.put(None)
+
+    # -- ends --------------------------------------------------------------------------------
+
+    def _die(self, failure: Failure) -> None:
+        """Nothing more comes from this engine; what it had is lost, and a new one may be loaded."""
+        if self.error is not None:
+            return
+        self.error = RuntimeError(failure.message)
+        drop(self)
+        for stream in list(self._streams):
+            lost = [Result(f.request.key, failure=failure) for f in list(stream.flying.values())]
+            if lost:
+                stream.out.put(lost)
+        self._end_all(None)
+
+    def _end_all(self, last: BaseException | None) -> None:
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.out.put(last)
+
+    def _shut(self) -> None:
+        for stream in list(self._streams):
+            with contextlib.suppress(Exception):
+                self._leave(stream)
+        shutdown = getattr(self._engine.engine_core, "shutdown", None)
+        if shutdown is not None:
+            with contextlib.suppress(Exception):
+                takes = "timeout" in inspect.signature(shutdown).parameters
+                shutdown(timeout=_CLOSING) if takes else shutdown()
+        if self._guard is not None:
+            # It reads until its input ends, then would kill whoever has the ids by now.
+            self._guard.kill()
+            self._guard.wait()
+            self._guard.stdin.close()
+        if self.error is None:
+            self.error = RuntimeError("the engine was closed")
+        self.llm = self._engine = None
+
+
+def _read(flight: Flight) -> Result:
+    try:
+        outputs = [flight.outputs[name] for name in flight.ids]
+        return result_of(flight.request, flight.asked, outputs)
+    except Exception as error:  # a fault of ours must cost one row, not the engine
+        told = f"llmframe failed on this row: {type(error).__name__}: {error}. Please report it."
+        return Result(flight.request.key, failure=Failure("provider_error", told))
+
+
+def _is_death(error: BaseException) -> bool:
+    return type(error).__name__ == "EngineDeadError"
+
+
+def _dead(error: BaseException) -> Failure:
+    text = f"{type(error).__name__}: {_first_line(error)}"
+    hint = loading.advice(f"{type(error).__name__} {error}") or (
+        " Its own log says why; where it ran out of memory, lower max_num_batched_tokens, "
+        "max_num_seqs or gpu_memory_utilization."
+    )
+    return Failure(
+        "engine_lost", f"vLLM died ({text.rstrip('.')}).{hint.rstrip('.')}", True, fatal=True
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+# -- the engines of this process -----------------------------------------------------------------
+
+_cores: dict[Config, Core] = {}
+_lock = threading.Lock()
+
+
+def core_for(config: Config) -> Core:
+    """The loaded engine of that configuration; loading has begun where there was none."""
+    with _lock:
+        core = _cores.get(config)
+        if core is None or core.error is not None:
+            core = _cores[config] = Core(config)
+        return core
+
+
+def loaded(config: Config) -> Core | None:
+    """The engine, where there is one; it may still be loading."""
+    return _cores.get(config)
+
+
+def drop(core: Core) -> None:
+    """The next use loads anew."""
+    with _lock:
+        if _cores.get(core.config) is core:
+            del _cores[core.config]
+
+
+def _close_all() -> None:
+    for core in list(_cores.values()):
+        drop(core)
+        core.close()
+
+
+def _forget() -> None:
+    # A child that was forked has neither the thread nor the connection.
+    global _lock
+    _lock = threading.Lock()
+    _cores.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

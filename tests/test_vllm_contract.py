@@ -1,0 +1,266 @@
+"""The vLLM engine under the contract of every engine, with a stand-in for the library.
+
+What is tried here is llmframe's own: the thread, feeding, aborts, ends, the watch. The real
+library has `tests/on_vllm`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from llmframe.engines import vllm_core, vllm_loading
+from llmframe.engines.base import Engine
+from llmframe.engines.vllm import VLLM
+from llmframe.engines.vllm_requests import Asked
+from llmframe.errors import EngineError
+from llmframe.testing import ListSource, Switch, drive, requests
+from tests.contract.kit import Case, Running
+from tests.contract.test_engines import *  # noqa: F403 - the tests themselves
+
+
+class EngineDeadError(RuntimeError):
+    """As vLLM's, by name."""
+
+
+class StandIn:
+    """Behaves as ``LLMEngine`` does: a reply is the prompt, some steps after it was added.
+
+    Attributes:
+        in_flight_max: Most requests that it had at once.
+        step_seconds: What a step takes.
+        broken: Raised by the next step.
+    """
+
+    model_config = SimpleNamespace(max_model_len=10_000)
+
+    def __init__(self, latency: float) -> None:
+        self.latency = latency
+        self.waiting: dict[str, tuple[float, list[int]]] = {}
+        self.in_flight_max = 0
+        self.aborted: list[str] = []
+        self.step_seconds = 0.0005
+        self.broken: BaseException | None = None
+        self.refuses = ""
+        self.threads: set[int] = set()
+        self.engine_core = SimpleNamespace(shutdown=lambda: None)
+
+    def add_request(self, name: str, prompt: dict[str, Any], params: Any) -> None:
+        self.threads.add(threading.get_ident())
+        if self.refuses and bytes(prompt["prompt_token_ids"]).decode() == self.refuses:
+            raise ValueError(f"no {self.refuses}\nand more lines")
+        self.waiting[name] = (time.monotonic() + self.latency, prompt["prompt_token_ids"])
+        self.in_flight_max = max(self.in_flight_max, len(self.waiting))
+
+    def abort_request(self, names: list[str]) -> None:
+        self.aborted += names
+        for name in names:
+            self.waiting.pop(name, None)
+
+    def step(self) -> list[Any]:
+        self.threads.add(threading.get_ident())
+        assert self.waiting, "the real one would wait for ever"
+        time.sleep(self.step_seconds)
+        if self.broken is not None:
+            raise self.broken
+        now = time.monotonic()
+        done = [name for name, (due, _) in self.waiting.items() if due <= now]
+        return [self._output(name, self.waiting.pop(name)[1]) for name in done]
+
+    def _output(self, name: str, tokens: list[int]) -> Any:
+        reply = SimpleNamespace(
+            text=bytes(tokens).decode(), token_ids=tokens, finish_reason="stop", logprobs=None
+        )
+        return SimpleNamespace(
+            request_id=name, finished=True, outputs=[reply], prompt_token_ids=tokens
+        )
+
+
+class EchoWords:
+    """Asks for the last message's text as it is."""
+
+    def __init__(self, library: Any) -> None:
+        pass
+
+    def ask(self, request: Any, prompts: Any) -> Asked:
+        tokens = list(request.messages[-1]["content"].encode())
+        return Asked([({"prompt_token_ids": tokens}, None)])
+
+
+@contextmanager
+def standing_in(latency: float, **options: Any) -> Iterator[VLLM]:
+    made = []
+
+    def load(model: str, given: Any) -> tuple[Any, list[Any]]:
+        made.append(StandIn(latency))
+        return SimpleNamespace(llm_engine=made[-1], get_tokenizer=lambda: None), []
+
+    with (
+        mock.patch.object(vllm_loading, "require"),
+        mock.patch.object(vllm_loading, "load", load),
+        mock.patch.object(vllm_core, "Words", EchoWords),
+        mock.patch.dict("sys.modules", {"vllm": SimpleNamespace()}),
+    ):
+        engine: Any = VLLM("stand-in", **options)
+        engine.loads = made
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case("vllm", standing_in, in_flight_max=lambda e: e.loads[-1].in_flight_max)
+
+
+# The stand-ins belong to the test, so this engine is compared by what it says of itself.
+def test_identity_is_plain_text_and_survives_pickling(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    engine = VLLM(tmp_path, max_num_seqs=4, dtype="bfloat16", enforce_eager=True)
+    identity = dict(engine.identity())
+    import pickle
+
+    assert dict(pickle.loads(pickle.dumps(engine)).identity()) == identity
+    assert identity["dtype"] == "bfloat16"
+    # Another path and other knobs are the same model; other weights are not.
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    (moved / "config.json").write_text("{}")
+    same = VLLM(moved, max_num_seqs=64, gpu_memory_utilization=0.5, dtype="bfloat16")
+    assert dict(same.identity()) == identity
+    (moved / "model.safetensors").write_bytes(b"12")
+    assert dict(same.identity()) != identity
+
+
+def test_one_thread_speaks_to_the_engine():
+    with standing_in(0.0) as engine:
+        for name in "ab":
+            drive(engine, requests([f"{name}{i}" for i in range(20)]))
+        [stand_in] = engine.loads
+    assert len(stand_in.threads) == 1
+    assert threading.get_ident() not in stand_in.threads
+
+
+def test_what_an_interrupted_stream_left_is_aborted_and_the_next_gets_its_own():
+    with standing_in(0.2) as engine:
+        stream = engine.stream(ListSource(requests(["old"] * 8)), Switch(limit=8))
+        running = Running(lambda: next(stream))
+        while not engine.loads or len(engine.loads[0].waiting) < 8:
+            time.sleep(0.001)
+        running.value()
+        stream.close()
+        left = set(engine.loads[0].waiting)
+        texts = [result.text for result in drive(engine, requests(["new 1", "new 2"]))]
+        assert sorted(texts) == ["new 1", "new 2"]
+        assert left <= set(engine.loads[0].aborted)
+
+
+def test_a_request_that_vllm_refuses_fails_alone():
+    with standing_in(0.0) as engine:
+        asked = requests(["a", "b"])
+        drive(engine, requests(["load"]))
+        engine.loads[0].refuses = "a"
+        found = {result.key: result for result in drive(engine, asked)}
+    assert found[asked[1].key].text == "b"
+    failure = found[asked[0].key].failure
+    assert (failure.kind, failure.fatal) == ("invalid_request", False)
+    assert failure.message == "vLLM refuses the request: no a"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (EngineDeadError("EngineCore encountered an issue."), "lower max_num_batched_tokens"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "Lower max_num_batched"),
+    ],
+)
+def test_a_dead_engine_ends_the_job_with_the_knob_and_the_next_call_loads_anew(error, advice):
+    with standing_in(0.05) as engine:
+        drive(engine, requests(["load"]))
+        engine.loads[0].broken = error
+        results = drive(engine, requests(["a", "b", "c"]))
+        assert [result.failure.kind for result in results] == ["engine_lost"] * 3
+        assert all(result.failure.fatal for result in results)
+        assert advice in results[0].failure.message
+        assert drive(engine, requests(["d"]))[0].text == "d"
+        assert len(engine.loads) == 2
+
+
+def test_an_engine_that_hangs_is_given_up():
+    with standing_in(0.0, timeout=0.3) as engine:
+        drive(engine, requests(["load"]))
+        engine.loads[0].step_seconds = 3.0
+        start = time.monotonic()
+        [result] = drive(engine, requests(["a"]))
+        assert time.monotonic() - start < 2
+        assert (result.failure.kind, result.failure.fatal) == ("engine_lost", True)
+        assert "no sign of life for 0.3 s" in result.failure.message
+        assert "timeout" in result.failure.message
+
+
+def test_long_rows_are_no_hang():
+    with standing_in(1.0, timeout=0.3) as engine:
+        assert drive(engine, requests(["a"]))[0].failure is None
+
+
+def test_a_model_that_cannot_be_loaded_says_so_each_time():
+    error = EngineError("vLLM cannot load 'x'", provider="vllm")
+    with (
+        mock.patch.object(vllm_loading, "require"),
+        mock.patch.object(vllm_loading, "load", side_effect=error),
+    ):
+        engine: Engine = VLLM("x")
+        for _ in range(2):
+            with pytest.raises(EngineError, match="cannot load"):
+                drive(engine, requests(["a"]))
+
+
+def test_the_library_that_is_not_there(monkeypatch):
+    from llmframe.errors import ModelError
+
+    monkeypatch.setattr(vllm_loading.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"pip install 'llmframe\[vllm\]'"):
+        drive(VLLM("x"), requests(["a"]))
+    VLLM("x").close()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "To serve at least one request with the models's max seq len (131072), 16.00 GiB KV "
+            "cache is needed, which is larger than the available KV cache memory (9.1 GiB).",
+            "Lower max_model_len",
+        ),
+        ("No available memory for the cache blocks.", "Raise gpu_memory_utilization"),
+        ("Free memory on device cuda:0 (3/24 GiB) on startup is less than", "close() another"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "Lower max_num_batched_tokens"),
+        ("unknown architecture", ""),
+    ],
+)
+def test_advice_names_the_knob(said, told):
+    assert told in vllm_loading.advice(said)
+    assert bool(vllm_loading.advice(said)) == bool(told)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_num_seqs": 0},
+        {"gpu_memory_utilization": 1.5},
+        {"max_num_batched_tokens": 0},
+        {"timeout": 0},
+        {"chat_template": "nowhere.jinja"},
+    ],
+)
+def test_wrong_values_are_said_at_once(given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))}=.*expected"):
+        VLLM("x", **given)
