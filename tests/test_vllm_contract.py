@@ -206,6 +206,17 @@ def test_an_engine_that_hangs_is_given_up():
         assert "timeout" in result.failure.message
 
 
+def test_a_stream_that_comes_as_the_engine_is_closed_ends():
+    with standing_in(0.0) as engine:
+        drive(engine, requests(["load"]))
+        core = vllm_core.loaded(engine._config())
+        engine.close()
+        late = vllm_core.Stream(ListSource(requests(["a"])), Switch())
+        core.join(late)
+        assert late.out.get(timeout=5) is None
+        assert drive(engine, requests(["b"]))[0].text == "b", "the next use loads it again"
+
+
 def test_long_rows_are_no_hang():
     with standing_in(1.0, timeout=0.3) as engine:
         assert drive(engine, requests(["a"]))[0].failure is None

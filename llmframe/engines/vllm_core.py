@@ -73,6 +73,8 @@ class Core:
         stream.source.on_ready(self.wake)
         self._streams.append(stream)
         self.wake()
+        if self.error is not None:  # it ended in this moment, and looks at no stream any more
+            self._end_all(None)
 
     def wake(self) -> None:
         """Look again at once."""
@@ -269,6 +271,7 @@ class Core:
             stream.out.put(last)
 
     def _shut(self) -> None:
+        self.error = self.error or RuntimeError("the engine was closed")
         for stream in list(self._streams):
             with contextlib.suppress(Exception):
                 self._leave(stream)
@@ -282,8 +285,6 @@ class Core:
             self._guard.kill()
             self._guard.wait()
             self._guard.stdin.close()
-        if self.error is None:
-            self.error = RuntimeError("the engine was closed")
         self.llm = self._engine = None
 
 
