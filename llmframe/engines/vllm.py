@@ -34,7 +34,7 @@ _TICK: Final = 0.1
 """Seconds between two looks at `Control`, which tells nobody when it changes."""
 
 _GONE: Final = 2.0
-"""Seconds in which vLLM says itself that its process ended, where it notices."""
+"""Seconds in which vLLM says itself that its process ended; a clean exit it never notices."""
 
 _CHANGES_ANSWERS: Final = frozenset(
     {"dtype", "quantization", "kv_cache_dtype", "hf_overrides", "tokenizer", "tokenizer_revision"}
@@ -263,7 +263,10 @@ class VLLM:
     def _watch(self, core: cores.Core) -> None:
         silent = core.silent()
         if silent > _GONE and core.orphaned:
-            told = "vLLM's own process ended without a word. Its log may say why"
+            told = (
+                "vLLM died: its own process ended. Its log may say why; where it ran out of "
+                "memory, lower max_num_batched_tokens, max_num_seqs or gpu_memory_utilization"
+            )
         elif silent > self.timeout:
             stuck = (
                 "was ended"
