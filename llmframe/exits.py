@@ -10,6 +10,7 @@ import time
 from functools import lru_cache
 from typing import Final
 
+from llmframe.progress import in_kernel
 from llmframe.runs import Run
 
 __all__ = ["enter", "hand_over_in_a_script", "left"]
@@ -69,7 +70,7 @@ def hand_over_in_a_script(run: Run, ended: threading.Event) -> None:
     From Python 3.12 on no thread can be started once the script has ended, so nothing could be
     sent then; before, `_leave` does this at the end. A notebook or a prompt stays.
     """
-    stays = hasattr(sys, "ps1") or "ipykernel" in sys.modules
+    stays = hasattr(sys, "ps1") or in_kernel()
     if sys.version_info >= (3, 12) and not stays:
         _hand_over(run, ended)
 

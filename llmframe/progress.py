@@ -15,7 +15,7 @@ from llmframe.options import get_options
 from llmframe.results import Usage
 from llmframe.views import age, money
 
-__all__ = ["Awaited", "Display", "Progress", "awaited", "display", "waiting"]
+__all__ = ["Awaited", "Display", "Progress", "awaited", "display", "in_kernel", "waiting"]
 
 _AFTER: Final = 0.5
 """Seconds before anything is shown: a short call needs no bar."""
@@ -240,7 +240,7 @@ def display(title: str, wanted: bool | None) -> Display:
     wanted = get_options().progress if wanted is None else wanted
     if wanted is False:
         return _Nothing()
-    kernel = "ipykernel" in sys.modules
+    kernel = in_kernel()
     try:
         tty = sys.stderr.isatty()
     except (AttributeError, ValueError):
@@ -248,6 +248,12 @@ def display(title: str, wanted: bool | None) -> Display:
     if not kernel and not tty:
         return _Log(title, 1.0 if wanted else _LINES, always=bool(wanted))
     return _Bar(title, _tqdm(kernel), 0.0 if wanted else _AFTER)
+
+
+def in_kernel() -> bool:
+    """Whether a notebook's kernel runs this code; a script may import ipykernel, too."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
 def _tqdm(kernel: bool) -> Callable[..., Any]:

@@ -16,9 +16,9 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import Field, asdict, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from llmframe.engines import live
 from llmframe.engines.base import Control, Limits, Source
@@ -30,14 +30,16 @@ from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 __all__ = ["ServerEngine"]
 
 _log = logging.getLogger("llmframe")
 
-F = TypeVar("F", bound="DataclassInstance")
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+F = TypeVar("F", bound=_Dataclass)
 """What a server takes, as far as it is known: the `Features` of an engine."""
 
 
