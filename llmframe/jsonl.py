@@ -11,24 +11,22 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-import orjson
-
-from llmframe import frames, joins
+from llmframe import frames, joins, key_maps
 from llmframe.answer_lines import BadLine, read_answers
 from llmframe.calls import call_from
 from llmframe.costs import price
-from llmframe.engines import anthropic_bodies
+from llmframe.engines import anthropic_bodies, engine_for
 from llmframe.engines.openai_bodies import Bodies, features_of
-from llmframe.errors import RowsFailed, SchemaError, StoreError, warn_user
+from llmframe.errors import RowsFailed, SchemaError, warn_user
 from llmframe.journal import Entry, JobRecord, Journal, new_job_id
 from llmframe.keywords import Common
 from llmframe.launches import journal_of, run_over
-from llmframe.outcomes import Lost, Outcome, entry_of, outcome_of
+from llmframe.outcomes import Lost, Outcome, as_result, entry_of, outcome_of
 from llmframe.reopened import save_rows, with_code
 from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
@@ -37,14 +35,20 @@ from llmframe.work import PENDING, Work, compiled
 
 __all__ = ["from_jsonl", "to_jsonl"]
 
-_KEYS: Final = ".keys.json"
 _CHAT: Final = "/v1/chat/completions"
 _RESPONSES: Final = "/v1/responses"
 _GROUP: Final = 500
 
 
 def to_jsonl(
-    data: Any, /, path: str | os.PathLike[str], prompt: Any, schema: Any = None, **common: Any
+    data: Any,
+    /,
+    path: str | os.PathLike[str],
+    prompt: Any,
+    schema: Any = None,
+    *,
+    overwrite: bool = False,
+    **common: Any,
 ) -> Path:
     """Write one line for each request that `map` would send; nothing is sent.
 
@@ -62,41 +66,53 @@ def to_jsonl(
         path: Of the new file; providers want its name to end in ``.jsonl``.
         prompt: As in `map`.
         schema: As in `map`.
-        **common: As in `map`; of `model` only the name, and what it takes, is used.
+        overwrite: Replace a file of other requests. Its key map is kept beside the new one, under
+            another name: a batch that runs on the earlier lines still needs it.
+        **common: As in `map`; of `model` only the name, and what it takes, is used: no key.
 
     Returns:
         `path`.
 
     Raises:
         SchemaError: There is nothing to ask, or every row is answered.
+        FileExistsError: `path` holds other requests, and `overwrite` was not said.
+        FileNotFoundError: There is no such folder.
     """
-    given: Common = common  # type: ignore[assignment]
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"path={str(path)!r}: there is no folder {str(path.parent)!r}. Make it first."
+        )
+    engine = engine_for(common.get("model"), batch=common.get("batch"), sends=False)
+    given: Common = {**common, "model": engine, "batch": None}  # type: ignore[typeddict-item]
     prepared = _prepared(data, prompt, schema, **given)
-    call, engine = prepared.call, prepared.engine
+    call = prepared.call
     if not prepared.cache:
         call = replace(call, salt=new_job_id())
     work = compiled(call, prepared.table, prepared.asked)
     places = _to_write(work, engine)
     line = _lines_for(engine)
-    path = Path(path)
     half = path.with_name(path.name + ".part")
     labels: dict[str, str] = {}
-    with half.open("wb") as file:
-        for place in places:
-            request = work.request(place)
-            name = custom_id(request.position, request.key, 1)
-            labels[name] = prepared.table.label_text(request.position)
-            # ASCII: some services split their input at every line break that Unicode knows.
-            read = {"custom_id": name, **line(request)}
-            file.write(json.dumps(read, separators=(",", ":")).encode() + b"\n")
-    stored = {
-        "llmframe": 1,
-        "engine": {"name": engine.name, "model": engine.model},
-        "call": json.loads(call.stored(work.prompt)),
-        "lines": labels,
-    }
-    _keys_of(path).write_bytes(orjson.dumps(stored))
-    half.replace(path)
+    try:
+        with half.open("wb") as file:
+            for place in places:
+                request = work.request(place)
+                name = custom_id(request.position, request.key, 1)
+                labels[name] = prepared.table.label_text(request.position)
+                # ASCII: some services split their input at every line break that Unicode knows.
+                read = {"custom_id": name, **line(request)}
+                file.write(json.dumps(read, separators=(",", ":")).encode() + b"\n")
+        stored = {
+            "llmframe": 1,
+            "engine": {"name": engine.name, "model": engine.model},
+            "call": json.loads(call.stored(work.prompt)),
+            "lines": labels,
+        }
+        key_maps.put(path, stored, overwrite)
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
     return path
 
 
@@ -145,10 +161,6 @@ def _prepared(data: Any, prompt: Any, schema: Any, **common: Unpack[Common]) -> 
     return prepare_map(data, prompt, schema, **common)
 
 
-def _keys_of(path: Path) -> Path:
-    return path.with_name(path.name + _KEYS)
-
-
 def from_jsonl(
     data: Any,
     /,
@@ -167,7 +179,8 @@ def from_jsonl(
     Args:
         data: The frame that the requests were made from, or rows of it.
         path: The results. Where there are two files, output and errors, call it for each, or put
-            one behind the other.
+            one behind the other. A row's answer is its first reply that passes the checks, in
+            whichever file.
         keys: The key map that `to_jsonl` wrote; None: the one in the folder of `path` that knows
             the ids of its lines.
         prompt: The callable that the lines were made with, where it was one.
@@ -178,11 +191,12 @@ def from_jsonl(
         The frame with the columns that `map` gives; rows without a line fail as ``no_result``.
 
     Raises:
-        StoreError: There is no key map for these results.
+        StoreError: There is no key map for these results, or `keys` is none or of others.
+        FileNotFoundError: There are no results.
         RowsFailed: ``errors="raise"`` and a row has no answer.
     """
     path = Path(path)
-    stored = json.loads(Path(keys).read_bytes()) if keys is not None else _map_for(path)
+    stored = key_maps.found(path) if keys is None else key_maps.named(Path(keys), path)
     call = replace(call_from(json.dumps(stored["call"])), errors=errors, once=True)
     if prompt is not None or schema is not None:
         call = with_code(call, prompt, schema)
@@ -212,26 +226,14 @@ def from_jsonl(
     return out
 
 
-def _map_for(path: Path) -> dict[str, Any]:
-    """The key map in the folder of a results file that knows one of its lines."""
-    first = next((r for r in read_answers(path) if isinstance(r, Result)), None)
-    if first is not None:
-        mark = first.key.hex().encode()
-        for candidate in [_keys_of(path), *sorted(path.parent.glob(f"*{_KEYS}"))]:
-            if candidate.exists() and mark in (data := candidate.read_bytes()):
-                found: dict[str, Any] = json.loads(data)
-                return found
-    raise StoreError(
-        f"no key map beside {str(path)!r} knows its lines. to_jsonl wrote one, named "
-        f"<requests>{_KEYS}: put it into the same folder, or pass keys=."
-    )
-
-
 def _take_in(path: Path, work: Work, journal: Journal, engine: dict[str, str]) -> None:
-    """Store every result of the file that belongs to a row; tell of the lines that do not."""
+    """Store every result of the file that belongs to a row; tell of the lines that do not.
+
+    A row may have several: what counts is the first that passes the checks.
+    """
     wanted = set(work.keys)
     known = price(engine["name"], engine["model"], batch=True)
-    seen: dict[bytes, str | None] = {}
+    seen: dict[bytes, list[Result]] = {}
     odd: Counter[str] = Counter()
     first_bad: BadLine | None = None
     entries: list[Entry] = []
@@ -240,16 +242,20 @@ def _take_in(path: Path, work: Work, journal: Journal, engine: dict[str, str]) -
         if isinstance(answer, BadLine):
             odd["unreadable"] += 1
             first_bad = first_bad or answer
-        elif answer.key not in wanted:
+            continue
+        if answer.key not in wanted:
             odd["of rows that are not in this frame"] += 1
-        elif answer.key in seen:
-            odd["a second time" if seen[answer.key] == answer.text else "in conflict"] += 1
-        else:
-            seen[answer.key] = answer.text
-            if any(entry.request_id == answer.request_id for entry in before.get(answer.key, ())):
-                continue  # this file was read before
-            cost = known.cost(answer.usage) if known is not None and answer.usage else None
-            entries.append(entry_of(answer, cost, time.time(), 1, None, "batch"))
+            continue
+        earlier = seen.setdefault(answer.key, [])
+        if what := _needless(answer, earlier, work):
+            odd[what] += 1
+            continue
+        earlier.append(answer)
+        stored = map(as_result, before.get(answer.key, ()))
+        if any(_same(answer, old) and answer.request_id == old.request_id for old in stored):
+            continue  # this file was read before
+        cost = known.cost(answer.usage) if known is not None and answer.usage else None
+        entries.append(entry_of(answer, cost, time.time(), 1, None, "batch"))
         if len(entries) >= _GROUP:
             journal.record(entries)
             entries = []
@@ -259,6 +265,21 @@ def _take_in(path: Path, work: Work, journal: Journal, engine: dict[str, str]) -
         parts = ", ".join(f"{count:,} {what}" for what, count in odd.items())
         why = f" Line {first_bad.number}: {first_bad.why}." if first_bad is not None else ""
         warn_user(f"{str(path)!r} has lines that were left out: {parts}.{why}")
+
+
+def _same(one: Result, other: Result) -> bool:
+    """Whether two results say the same."""
+    kinds = [result.failure.kind if result.failure else None for result in (one, other)]
+    return one.text == other.text and kinds[0] == kinds[1]
+
+
+def _needless(answer: Result, earlier: Sequence[Result], work: Work) -> str | None:
+    """Why a further line of a file for one row says nothing new; None where it may."""
+    if any(_same(answer, old) for old in earlier):
+        return "a second time"
+    if not any(work.call.read(old).failure is None for old in earlier):
+        return None
+    return "in conflict" if work.call.read(answer).failure is None else "a second time"
 
 
 def _lose_the_rest(outcome: Outcome, path: Path, journal: Journal) -> None:

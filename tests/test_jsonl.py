@@ -284,3 +284,84 @@ def test_anthropics_shape(tmp_path: Path) -> None:
     assert out["response"].eq("seen").tolist()[:3] == [True] * 3
     kinds = out.llm.failures()["kind"].tolist()
     assert kinds == ["invalid_request", "expired", "no_result"]
+
+
+def test_the_first_reply_that_passes_the_checks_holds_in_whichever_file_it_is(
+    tmp_path: Path,
+) -> None:
+    _, lines = written(tmp_path)
+    good, other = (json.dumps({"label": "x", "score": score}) for score in (3, 4))
+    bad = json.dumps({"label": "x", "score": "much"})
+
+    def put(name: str, *rows: dict[str, Any]) -> Path:
+        # One request_id for all, as of a runner that names none of its own.
+        said = [{**row, "response": {**row["response"], "request_id": "r"}} for row in rows]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, said)))
+        return tmp_path / name
+
+    first = put("1.jsonl", ok(lines[0], bad), ok(lines[1], bad), ok(lines[1], good))
+    with pytest.warns() as told:
+        out = frame().llm.from_jsonl(first)
+    assert not [w for w in told if "left out" in str(w.message)]
+    assert out["score"].tolist()[1] == 3
+    assert out.llm.failures()["kind"].tolist()[0] == "invalid_output"
+    # The same line once more says nothing new; a good one does, and a better one comes too late.
+    rest = [ok(line, good) for line in lines]
+    second = put("2.jsonl", ok(lines[0], bad), *rest, ok(lines[0], other))
+    with pytest.warns(UserWarning, match=r"left out: 1 in conflict\.$"):
+        out = frame().llm.from_jsonl(second)
+    assert out["score"].tolist() == [3] * 7
+    assert out.llm.failures().empty
+    assert out.llm.trace("u").attempts == 2
+
+
+def test_requests_are_replaced_only_when_told_and_their_key_map_is_kept(tmp_path: Path) -> None:
+    path, lines = written(tmp_path)
+    before = path.read_bytes()
+    assert written(tmp_path)[1] == lines  # a cell that is run twice
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        frame().llm.to_jsonl(path, "Another {text}", model=FakeEngine())
+    assert path.read_bytes() == before
+    assert {file.name for file in tmp_path.iterdir()} == {"in.jsonl", "in.jsonl.keys.json"}
+    for prompt in ("Another {text}", "A third {text}"):
+        frame().llm.to_jsonl(path, prompt, model=FakeEngine(), overwrite=True)
+    assert path.read_bytes() != before
+    # A batch that ran on the first lines comes back.
+    good = json.dumps({"label": "x", "score": 3})
+    (tmp_path / "out.jsonl").write_text("\n".join(json.dumps(ok(x, good)) for x in lines))
+    assert frame().llm.from_jsonl(tmp_path / "out.jsonl")["score"].tolist() == [3] * 7
+
+
+def test_lines_need_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for model in ("openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5"):
+        for batch in (None, True):
+            path = tmp_path / f"{model[:4]}{batch}.jsonl"
+            frame().llm.to_jsonl(path, PROMPT, model=model, batch=batch)
+            assert len(ids(path)) == 6
+        with pytest.raises(lf.ModelError, match="no API key"):
+            frame().llm.plan.map(PROMPT, model=model)
+
+
+def test_files_that_are_not_there_or_of_others_are_told_by_name(tmp_path: Path) -> None:
+    path, lines = written(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no folder '.*nowhere'"):
+        frame().llm.to_jsonl(tmp_path / "nowhere" / "in.jsonl", PROMPT, model=FakeEngine())
+    results = tmp_path / "out.jsonl"
+    with pytest.raises(FileNotFoundError, match=r"out\.jsonl"):
+        frame().llm.from_jsonl(results)
+    results.write_text("")
+    with pytest.raises(lf.StoreError, match="no line with an id"):
+        frame().llm.from_jsonl(results)
+    results.write_text("\n".join(json.dumps(ok(line, "{}")) for line in lines))
+    with pytest.raises(lf.StoreError, match="is not there"):
+        frame().llm.from_jsonl(results, keys=tmp_path / "nope.json")
+    for wrong in (path, results):
+        with pytest.raises(lf.StoreError, match="is no key map"):
+            frame().llm.from_jsonl(results, keys=wrong)
+    with pytest.raises(lf.StoreError, match=r"keys='.*in\.jsonl\.keys\.json'"):
+        frame().llm.from_jsonl(results, keys=path)
+    other = frame().llm.to_jsonl(tmp_path / "other.jsonl", "Another {text}", model=FakeEngine())
+    with pytest.raises(lf.StoreError, match="knows none of the lines"):
+        frame().llm.from_jsonl(results, keys=f"{other}.keys.json")

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from llmframe.engines.base import BatchEngine, Engine, Limits
+from llmframe.engines.sdk_settings import NO_KEY
 from llmframe.errors import ModelError
 from llmframe.options import get_options
 
@@ -25,7 +26,9 @@ _made: dict[tuple[Any, ...], Engine | BatchEngine] = {}
 _said: set[str] = set()
 
 
-def engine_for(model: Any = None, *, batch: bool | None = None) -> Engine | BatchEngine:
+def engine_for(
+    model: Any = None, *, batch: bool | None = None, sends: bool = True
+) -> Engine | BatchEngine:
     """The engine a call runs on.
 
     Args:
@@ -33,6 +36,7 @@ def engine_for(model: Any = None, *, batch: bool | None = None) -> Engine | Batc
             engine protocol, or None for the default: `set_options`, ``LLMFRAME_MODEL``, the
             embedded model.
         batch: Use the provider's batch API.
+        sends: Something will be sent; else a name needs no key.
 
     Raises:
         ModelError: Names no engine, the engine has no batch API, or there is no default.
@@ -49,11 +53,13 @@ def engine_for(model: Any = None, *, batch: bool | None = None) -> Engine | Batc
     scope = tuple(
         value for key, value in sorted(os.environ.items()) if key.startswith(provider.upper() + "_")
     )
-    mark = (model, bool(batch), scope, os.getpid())
+    mark = (model, bool(batch), sends, scope, os.getpid())
     if mark not in _made:
         module, cls = ENGINES[provider]
         make = getattr(import_module(module), cls)
         options: dict[str, Any] = {"batch": True} if batch else {}
+        if not sends and provider != "local":
+            options["api_key"] = NO_KEY
         try:
             _made[mark] = make(name, **options) if name else make(**options)
         except TypeError as error:
