@@ -228,3 +228,26 @@ def test_u120_a_second_interrupt_while_a_create_hangs(server: BatchServer, child
     assert come_back(server, message)["response"].tolist() == said()
     assert len(server.batches) == 1
     assert paid(server) == [1] * 5
+
+
+def test_ctrl_c_in_a_terminal_that_watches_another_process(
+    server: BatchServer, child: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    server.plan = Plan(words=["in_progress"] * NEVER)
+    process = child(VERB)
+    server.wait_for(lambda: server.calls["GET /v1/batches/ID"] >= 2)
+    [job] = lf.jobs()
+
+    def stop(*_: Any) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("llmframe.watching.step", stop)
+        assert cli.main(["watch", job.id]) == 130
+    error = capsys.readouterr().err
+    assert f"llmframe: job {job.id} goes on in " in error
+    assert error.endswith(f"llmframe watch {job.id} watches it.\n")
+    process.send_signal(signal.SIGINT)
+    interrupted(process)
+    assert cli.main(["cancel", job.id]) == 0
+    assert server.calls["POST /v1/batches/ID/cancel"]
