@@ -343,9 +343,25 @@ def test_a_provider_that_takes_nothing_ends_the_job_after_a_while():
 
 
 def test_cleanup_deletes_what_is_stored():
-    engine = FakeBatchEngine(max_requests=2)
-    drive(make_lane(engine, Journal.memory(), cleanup=True), rows(4))
+    engine, _, _ = answered(4, max_requests=2, lane_options={"cleanup": True})
     assert engine.created == []
+
+
+def test_cleanup_leaves_the_batch_whose_results_are_not_all_there():
+    dropped = [True]
+    engine = FakeBatchEngine(max_requests=2)
+    fetch = engine.fetch
+
+    def short(batch):
+        for result in fetch(batch):
+            if result[2].text == "row 1" and dropped:
+                dropped.clear()
+                continue
+            yield result
+
+    engine.fetch = short
+    SmallRun(make_lane(engine, Journal.memory(), cleanup=True), rows(4))()
+    assert [batch.count for batch in engine.created] == [2]  # not the next, nor that of its rest
 
 
 # Lost answers

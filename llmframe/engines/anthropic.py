@@ -42,7 +42,8 @@ class Anthropic(ServerEngine[Features]):
             every request goes. The SDK holds a whole batch in memory.
         max_batch_requests: Requests in one batch, at most (100,000).
         max_batch_bytes: Bytes in one batch, at most (240 MB).
-        cleanup: Delete a batch at the provider after a verified join.
+        cleanup: Delete a batch at the provider once the store has a result of each of its rows;
+            where one has none, it stays.
 
     Raises:
         ModelError: No key, no SDK, or a value that cannot be used; nothing was sent.

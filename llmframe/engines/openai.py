@@ -42,7 +42,8 @@ class OpenAI(ServerEngine[Features]):
             request goes.
         max_batch_requests: Requests in one provider batch, at most (50,000, as OpenAI takes).
         max_batch_bytes: Bytes in one provider batch, at most (200 MB, as OpenAI takes).
-        cleanup: Delete a batch's files at the provider after a verified join.
+        cleanup: Delete a batch's files at the provider once the store has a result of each of
+            its rows; where one has none, they stay.
 
     Raises:
         ModelError: No key, or a value that cannot be used; nothing was sent.

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,10 @@ log = logging.getLogger("llmframe")
 
 READER: Final = "read by"
 """Note of a batch: the job that took it over."""
+_UNSAID: Final = {"no_result", "lost"}
+"""Kinds of failure that stand for a line which was not there."""
+_LOOKED_UP: Final = 4096
+"""Rows looked up at once."""
 _TICK: Final = 0.1
 """Seconds between two looks at `control`, which has no signal of its own."""
 
@@ -73,8 +77,8 @@ class Lane:
         linger: Seconds without another request after which a pack that is not full is sent.
             None: a second, or a shorter `poll_interval`.
         first: Requests in the first batch, at most.
-        cleanup: Delete a batch's files at the provider once its results are stored; None: as the
-            engine was made.
+        cleanup: Delete a batch's files at the provider once the journal has a result of every
+            row of it; None: as the engine was made.
         resend: Send rows again whose batch may exist at a provider that cannot list its batches.
         clock: The time.
 
@@ -185,7 +189,7 @@ class Lane:
                     over.unclosed.discard(item.tag)
                     self.on_closed(item.keys)
                     over.wake.set()
-                    if item.batch is not None:
+                    if item.batch is not None and self._verified(item.keys):
                         self.tidy(item.batch)
                 else:
                     yield item
@@ -247,6 +251,19 @@ class Lane:
         # read their open batches too, and give their results twice.
         with self._lock:
             self._driven = {tag: other for tag, other in self._driven.items() if other is not work}
+
+    def _verified(self, keys: Collection[bytes]) -> bool:
+        """Whether the journal has what the provider said of every row, so that its files may go.
+
+        A row without a line may still be in them: nobody else could say what became of it.
+        """
+        rows = list(keys) if self._cleanup else []
+        for start in range(0, len(rows), _LOOKED_UP):
+            part = rows[start : start + _LOOKED_UP]
+            found = self.journal.replies(part)
+            if not all(any(e.kind not in _UNSAID for e in found.get(key, ())) for key in part):
+                return False
+        return True
 
     def tidy(self, batch: Batch) -> None:
         """Delete the files of a batch that is over, where ``cleanup`` was asked for."""
