@@ -149,7 +149,8 @@ def _lines_for(engine: Any) -> Callable[[Request], dict[str, Any]]:
         return lambda request: {"params": json.loads(params.encode(request, taken, ttl="1h"))}
     url = getattr(engine, "endpoint", _CHAT)
     official = (getattr(engine, "base_url", None) or "").startswith("https://api.openai.com")
-    bodies, features = Bodies(engine.model, url == _RESPONSES), features_of(engine.model, official)
+    features = features_of(engine.model, official, getattr(engine, "prompt_cache", None))
+    bodies = Bodies(engine.model, url == _RESPONSES)
     return lambda request: {
         "method": "POST",
         "url": url,

@@ -50,6 +50,8 @@ class Plan(Sheet):
         spent: US$ that the rows of `pilot` cost.
         interval: With a pilot: US$ that the rest costs, from and to, 19 times of 20.
         kept: Rows that had a value already, under ``if_exists="fill"``.
+        marked: Tokens at the start of each prompt that the provider's prompt cache is told of;
+            an estimate. 0: none, or a provider that caches unasked.
     """
 
     model: str
@@ -72,6 +74,7 @@ class Plan(Sheet):
     spent: float | None = None
     interval: tuple[float, float] | None = None
     kept: int = 0
+    marked: int = 0
 
     @property
     def expected(self) -> float | None:
@@ -104,6 +107,9 @@ class Plan(Sheet):
         if self.interval is not None:
             low, high = self.interval
             yield "cost by the pilot", f"{money(low)} to {money(high)}"
+        if self.marked:
+            start = f"about {number(self.marked)} tokens at the start of each prompt"
+            yield "prompt cache", f"{start} are marked"
         for sentence in self.advice:
             yield "advice", sentence
 
@@ -196,6 +202,8 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     else:
         guess = ""
     own = (work.prompt.advice, fits, guess)
+    marked = getattr(engine, "marked", None)
+    start = marked(work.request(places[0])) if callable(marked) and places else ""
     return Plan(
         model=f"{engine.name}/{engine.model}",
         rows=work.count,
@@ -213,4 +221,5 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
         keys=keys,
         batch=run.lane is not None,
         kept=counts["kept"],
+        marked=estimate_tokens(start) if start else 0,
     )

@@ -135,6 +135,9 @@ def test_what_is_marked_for_the_cache_lives_an_hour(server: AnthropicServer) -> 
     system = "You sort tickets. " * 200
     usage = {"input_tokens": 5, "output_tokens": 1, "cache_read_input_tokens": 900}
     server.answer = lambda asked: Reply(message("x", usage=usage))
+    plan = df.llm.plan.map("{t}", system=system, model=engine_at(server))
+    assert plan.marked == len(system) // 4 + 4
+    assert df.llm.plan.map("{t}", system="Short.", model=engine_at(server)).marked == 0
     out = df.llm.map("{t}", system=system, model=engine_at(server), details=True)
     for batch in server.batches.values():
         for row in batch["rows"]:

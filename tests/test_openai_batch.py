@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,7 +26,7 @@ from llmframe.journal import Journal
 from llmframe.requests import Request, Sampling, custom_id
 from llmframe.testing import requests
 from tests.lane_runner import SmallRun, make_lane
-from tests.servers.openai_batches import BatchServer, Plan, Row
+from tests.servers.openai_batches import BatchServer, Plan, Row, chat_of, response_of
 
 KEY = "sk-batch-secret-1"
 NASTY = 'a\u2028b\x85c\x0cd\x1ee \u2603 \U0001f600 "quoted" \\ \x00 end'
@@ -126,6 +129,87 @@ def test_lines_and_results(server: BatchServer, endpoint: str) -> None:
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (20, 10, 4)
     assert {result.model for result in ran.run.results} == {"m-2026-01-01"}
+
+
+@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/responses"])
+def test_the_prompt_cache_is_told_where_the_constant_start_ends(
+    server: BatchServer, endpoint: str
+) -> None:
+    chat = endpoint.endswith("completions")
+    make, counts = (chat_of, "prompt_tokens") if chat else (response_of, "input_tokens")
+    usage = {
+        counts: 2000,
+        "completion_tokens" if chat else "output_tokens": 10,
+        f"{counts}_details": {"cached_tokens": 1500, "cache_write_tokens": 0},
+    }
+    written = {**usage, f"{counts}_details": {"cached_tokens": 0, "cache_write_tokens": 1500}}
+
+    usages = chain([written], repeat(usage))  # the live row writes, and the batch's rows read
+    server.answer = lambda body: Row(body={**make(Row(), body["model"]), "usage": next(usages)})
+    df, system = pd.DataFrame({"t": texts_of(4)}), "You sort tickets. " * 300
+    engine = engine_at(server, endpoint=endpoint, prompt_cache=True)
+    prices = {"input": 10.0, "output": 0.0, "cached_input": 1.0, "cache_write": 12.5}
+    prices |= {"batch_input": 5.0, "batch_output": 0.0}
+    with lf.set_options(poll_interval=0.01, prices={"openai/m": prices}):
+        plan = df.llm.plan.map("{t}", system=system, model=engine)
+        assert plan.marked == len(system) // 4 + 4
+        assert "at the start of each prompt are marked" in repr(plan)
+        report = df.llm.submit.map("{t}", system=system, model=engine).wait().report()
+    [name] = server.batches
+    bodies = [server.live[0], *(line["body"] for line in server.lines(name))]
+    assert len(bodies) == 4
+    for body in bodies:
+        [block] = body["messages" if chat else "input"][0]["content"]
+        assert block["text"] == system
+        assert block["prompt_cache_breakpoint"] == {"mode": "explicit"}
+        assert body["prompt_cache_options"] == {"mode": "explicit"}
+    assert len({body["prompt_cache_key"] for body in bodies}) == 1
+    read, write = 3 * 1500 * (5.0 - 0.5), 1500 * (10.0 - 12.5)
+    assert report.saved == pytest.approx((read + write) / 1e6)
+    assert re.search(r"from the provider's cache\s+4,500 tokens", repr(report))
+    assert re.search(r"into the provider's cache\s+1,500 tokens", repr(report))
+    assert re.search(r"the cache saved\s+US\$0\.0165", repr(report))
+
+
+def test_where_the_prompt_cache_is_told(server: BatchServer, tmp_path: Path) -> None:
+    df, system = pd.DataFrame({"t": texts_of(2)}), "You sort tickets. " * 300
+
+    def marked(model: str, text: str = system, **options: Any) -> int:
+        engine = OpenAI(model, api_key=KEY, **options)
+        return df.llm.plan.map("{t}", system=text, model=engine).marked
+
+    official = {"base_url": "https://api.openai.com/v1"}
+    assert marked("gpt-5.6", **official) > 1000
+    assert marked("gpt-5.6", **official, batch=True) > 1000
+    assert marked("gpt-5.6", "Short.", **official) == 0
+    assert marked("gpt-5.6", **official, prompt_cache=False) == 0
+    assert marked("gpt-4.1", **official) == 0
+    assert marked("gpt-5.6", base_url=server.url) == 0
+    assert marked("gpt-4.1", base_url=server.url, prompt_cache=True) > 1000
+    again = pickle.loads(pickle.dumps(OpenAI("m", base_url=server.url, prompt_cache=True)))
+    assert df.llm.plan.map("{t}", system=system, model=again).marked > 1000
+    path = df.llm.to_jsonl(tmp_path / "in.jsonl", "{t}", system=system, model=again)
+    assert all('"prompt_cache_breakpoint"' in line for line in path.read_text().splitlines())
+    with pytest.raises(lf.ModelError, match="prompt_cache='yes'"):
+        marked("gpt-5.6", base_url=server.url, prompt_cache="yes")
+
+
+def test_marks_that_are_refused_are_left_out_and_this_is_said(server: BatchServer) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        if "prompt_cache_options" not in body:
+            return "ok"
+        fault = {"message": "Unknown parameter: 'prompt_cache_options'.", "code": None}
+        return Row(status=400, body={"error": {**fault, "type": "invalid_request_error"}})
+
+    server.answer = answer
+    df, system = pd.DataFrame({"t": texts_of(3)}), "You sort tickets. " * 300
+    with (
+        lf.set_options(poll_interval=0.01),
+        pytest.warns(UserWarning, match="refuses marks for the prompt cache: m gets none"),
+    ):
+        out = df.llm.map("{t}", system=system, model=engine_at(server, prompt_cache=True))
+    assert out["response"].tolist() == ["ok"] * 3
+    assert len(server.live) == 2
 
 
 def test_u011_completed_without_an_output_file(server: BatchServer) -> None:

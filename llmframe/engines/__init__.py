@@ -58,7 +58,7 @@ def engine_for(
         module, cls = ENGINES[provider]
         make = getattr(import_module(module), cls)
         options: dict[str, Any] = {"batch": True} if batch else {}
-        if not sends and provider != "local":
+        if not sends and provider in {"openai", "anthropic"}:
             options["api_key"] = NO_KEY
         try:
             _made[mark] = make(name, **options) if name else make(**options)

@@ -114,6 +114,10 @@ class Anthropic(ServerEngine[Features]):
 
         return Client(client, self._settings.headers, self.timeout)
 
+    def marked(self, request: Request) -> str:
+        """The constant start of a prompt that is marked for the prompt cache; may be empty."""
+        return self._bodies.marked(request, self._features)
+
     def _encode(self, request: Request, features: Features) -> bytes:
         return self._bodies.encode(request, features)
 

@@ -126,6 +126,18 @@ class Bodies:
             own = (*own[:-1], _marked(own[-1], request.prefix, _mark(ttl)))
         return found[0] + dump(own)[1:] + b"}"
 
+    def marked(self, request: Request, features: Features) -> str:
+        """The constant start of a prompt that is marked for the cache; may be empty."""
+        own = request.messages[request.shared :]
+        if not (features.cache_marks and _markable(request) and self._long(request)):
+            return ""
+        if any(message["role"] in _SYSTEM for message in own):
+            return ""
+        texts = [message["content"] for message in request.messages[: request.shared]]
+        if request.prefix:
+            texts.append(own[-1]["content"][: request.prefix])
+        return "".join(text for text in texts if isinstance(text, str))
+
     def _long(self, request: Request, prefix: bool = True) -> bool:
         texts = [message["content"] for message in request.messages[: request.shared]]
         length = sum(len(text) for text in texts if isinstance(text, str))

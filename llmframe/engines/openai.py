@@ -9,7 +9,7 @@ from typing import Any, Final
 from llmframe.engines.base import Figures
 from llmframe.engines.http import Transport
 from llmframe.engines.openai_batch import MAX_BYTES, MAX_REQUESTS, BatchCalls
-from llmframe.engines.openai_bodies import Bodies, Features, features_of, refused
+from llmframe.engines.openai_bodies import Bodies, Features, features_of, marked, refused
 from llmframe.engines.openai_settings import settings
 from llmframe.engines.openai_wire import from_wire
 from llmframe.engines.sdk_settings import Settings
@@ -38,6 +38,10 @@ class OpenAI(ServerEngine[Features]):
         concurrency: Requests in flight at once (32).
         endpoint: Path of the API: ``"/v1/chat/completions"`` or ``"/v1/responses"``.
         revision: Free text that goes into every key: for weights that change behind one name.
+        prompt_cache: Tell the prompt cache where the constant start of the prompt ends, from 4,096
+            characters on (`prompt_cache_key` and a breakpoint). None: for GPT-5.6 and later at
+            api.openai.com, which cache nothing of a template otherwise; True: for this model at
+            this server; False: never. Earlier models, and most other servers, cache unasked.
         client: An `openai.OpenAI` or `openai.AsyncOpenAI` of your own, through which every
             request goes.
         max_batch_requests: Requests in one provider batch, at most (50,000, as OpenAI takes).
@@ -76,6 +80,7 @@ class OpenAI(ServerEngine[Features]):
         concurrency: int | None = None,
         endpoint: str = _CHAT,
         revision: str = "",
+        prompt_cache: bool | None = None,
         client: Any = None,
         max_batch_requests: int | None = None,
         max_batch_bytes: int | None = None,
@@ -87,6 +92,9 @@ class OpenAI(ServerEngine[Features]):
         del base_url, api_key, headers
         if endpoint not in (_CHAT, _RESPONSES):
             raise ModelError(f"endpoint={endpoint!r}: expected {_CHAT!r} or {_RESPONSES!r}.")
+        if prompt_cache not in (None, True, False):
+            raise ModelError(f"prompt_cache={prompt_cache!r}: expected True, False or None.")
+        self.prompt_cache = prompt_cache
         if batch and type(self) is OpenAI:
             # One name and one signature for both lanes: what a user changes is `batch=` alone.
             self.__class__ = OpenAIBatch
@@ -113,13 +121,21 @@ class OpenAI(ServerEngine[Features]):
         return self._meter.figures()
 
     def _guess(self, found: Settings) -> Features:
-        features = features_of(self.model, found.official)
+        features = features_of(self.model, found.official, self.prompt_cache)
         if self.endpoint == _CHAT:
             return features
         return replace(features, limit="max_output_tokens", limit_settled=True)
 
     def _scores(self, features: Features) -> bool:
         return features.top_logprobs > 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As any engine's, and what was said of the prompt cache."""
+        return {**super().__getstate__(), "prompt_cache": self.prompt_cache}
+
+    def marked(self, request: Request) -> str:
+        """The constant start of a prompt that the prompt cache is told of; may be empty."""
+        return marked(request, self._features)
 
     def _through(self, client: Any) -> Transport:
         from llmframe.engines.openai_client import Client
@@ -155,6 +171,8 @@ class OpenAI(ServerEngine[Features]):
             self._learn(features, replace(features, top_logprobs=0))
 
     def _lost(self, seen: Features, learned: Features) -> str | None:
+        if seen.cache_marks and not learned.cache_marks:
+            return f"{self.base_url} refuses marks for the prompt cache: {self.model} gets none."
         if not seen.response_format or learned.response_format:
             return None
         return (

@@ -17,7 +17,7 @@ from llmframe.engines.payloads import dump
 from llmframe.requests import Message, Request
 from llmframe.results import Failure
 
-__all__ = ["Bodies", "Features", "features_of", "refused"]
+__all__ = ["Bodies", "Features", "features_of", "marked", "refused"]
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 _EVERY_LIMIT: Final = (*_LIMITS, "max_output_tokens")
@@ -46,12 +46,14 @@ class Features:
     cache_marks: bool = False
 
 
-def features_of(model: str, official: bool) -> Features:
+def features_of(model: str, official: bool, prompt_cache: bool | None = None) -> Features:
     """What is known of a model by its name, before anything was sent.
 
     Args:
         model: The model's name.
         official: The server is api.openai.com; any other may call anything by any name.
+        prompt_cache: Whether the prompt cache is told where the constant start ends; None: where
+            the model is known to want it.
 
     Examples:
         >>> features_of("o4-mini", official=True).temperature
@@ -60,7 +62,7 @@ def features_of(model: str, official: bool) -> Features:
         True
     """
     if not official:
-        return Features()
+        return Features(cache_marks=bool(prompt_cache))
     name = model.removeprefix("ft:")
     reasoning = bool(re.match(r"o\d|gpt-(5|[6-9])", name)) and "chat" not in name
     # From GPT-5.6 on every prompt is written to the cache, at a price, unless it is told where.
@@ -69,7 +71,7 @@ def features_of(model: str, official: bool) -> Features:
         temperature=not reasoning,
         limit="max_completion_tokens",
         top_logprobs=0 if reasoning else 20,
-        cache_marks=marks,
+        cache_marks=marks if prompt_cache is None else prompt_cache,
     )
 
 
@@ -100,7 +102,7 @@ class Bodies:
             own, shared = _with_schema(request.messages, schema), ()
         else:
             own = request.messages[request.shared :]
-        marked = features.cache_marks and _constant(request) >= _CACHEABLE
+        mark = bool(marked(request, features))
         key = (
             id(schema),
             request.choices is not None,
@@ -109,23 +111,23 @@ class Bodies:
             sampling.seed,
             id(sampling.extra),
             features,
-            marked,
+            mark,
             *map(id, shared),
         )
         found = self._heads.get(key)
         if found is None:
             if len(self._heads) >= 64:  # a job that raises limits row by row must not pile up
                 self._heads.clear()
-            head = self._head(request, features, shared, marked)
+            head = self._head(request, features, shared, mark)
             found = self._heads[key] = (head, (schema, sampling.extra, shared))
-        if marked and request.prefix:
+        if mark and request.prefix:
             own = (*own[:-1], _marked(own[-1], request.prefix))
         if self._responses:
             own = tuple(openai_responses.messages_of(own))
         return found[0] + dump(own)[1:] + b"}"
 
     def _head(
-        self, request: Request, features: Features, shared: tuple[Message, ...], marked: bool
+        self, request: Request, features: Features, shared: tuple[Message, ...], mark: bool
     ) -> bytes:
         """All but the row's own messages, up to where they follow."""
         sampling, schema = request.sampling, request.schema
@@ -152,7 +154,7 @@ class Bodies:
         if features.cache_marks:
             # Without a mark this turns the cache, and its price for writing, off.
             body["prompt_cache_options"] = {"mode": "explicit"}
-            if marked:
+            if mark:
                 if not request.prefix:
                     shared = (*shared[:-1], _marked(shared[-1], None))
                 told = dump([self._model, schema, list(shared)])
@@ -197,10 +199,15 @@ def _with_schema(messages: tuple[Message, ...], schema: Mapping[str, Any]) -> tu
     return ({"role": "system", "content": text}, *messages)
 
 
-def _constant(request: Request) -> int:
-    """Characters at the start of the prompt that every request of the job has."""
+def marked(request: Request, features: Features) -> str:
+    """The constant start of a prompt that the prompt cache is told of; empty where it is not."""
+    if not features.cache_marks:
+        return ""
     texts = [message["content"] for message in request.messages[: request.shared]]
-    return request.prefix + sum(len(text) for text in texts if isinstance(text, str))
+    if request.prefix:
+        texts.append(request.messages[-1]["content"][: request.prefix])
+    start = "".join(text for text in texts if isinstance(text, str))
+    return start if len(start) >= _CACHEABLE else ""
 
 
 def _marked(message: Message, prefix: int | None) -> Message:
