@@ -35,6 +35,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.servers.closing import close
+
 __all__ = ["KEY", "AnthropicServer", "Asked", "Reply", "error", "message"]
 
 KEY = "sk-ant-loopback-test"
@@ -210,12 +212,11 @@ class AnthropicServer:
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", self._port)
-        await site.start()
-        self.root = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        server = await self._loop.create_server(runner.server, "127.0.0.1", self._port)
+        self.root = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
         await self._done.wait()
-        await runner.cleanup()
+        await close(runner, server)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         path = request.path.removeprefix(self.prefix)

@@ -33,6 +33,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.servers.closing import close
+
 __all__ = ["ChatServer", "Rate", "Reply", "Seen", "completion", "error"]
 
 
@@ -201,7 +203,6 @@ class ChatServer:
         self.url = ""
         self._ssl = ssl
         self._asked: Counter[str] = Counter()
-        self._open: set[Any] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
@@ -239,11 +240,7 @@ class ChatServer:
         self.url = f"http{'s' if self._ssl else ''}://127.0.0.1:{port}/v1"
         self._ready.set()
         await self._done.wait()
-        server.close()
-        await runner.cleanup()
-        for transport in list(self._open):
-            transport.abort()
-        await asyncio.sleep(0)
+        await close(runner, server)
 
     def _counted(self, factory: Any) -> Callable[[], Any]:
         """The protocol factory, with every connection counted."""
@@ -256,12 +253,10 @@ class ChatServer:
                 self.connections += 1
                 self.sockets += 1
                 self.max_sockets = max(self.max_sockets, self.sockets)
-                self._open.add(transport)
                 made(transport)
 
             def connection_lost(error: Any) -> None:
                 self.sockets -= 1
-                self._open.discard(protocol.transport)
                 lost(error)
 
             return _Counted(protocol, connection_made, connection_lost)

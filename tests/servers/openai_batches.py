@@ -33,6 +33,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.servers.closing import close
+
 __all__ = ["BatchServer", "Plan", "Row", "chat_of", "response_of"]
 
 MOST_BYTES = 200_000_000
@@ -328,13 +330,12 @@ class BatchServer:
         routes.add_post("/v1/responses", self._ask)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
+        server = await self._loop.create_server(runner.server, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/v1"
         self._ready.set()
         await self._done.wait()
-        await runner.cleanup()
+        await close(runner, server)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
