@@ -16,6 +16,7 @@ from llmframe import frames, joins
 from llmframe.calls import Call
 from llmframe.driving import Driven, tell
 from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError, warn_user
+from llmframe.lanes import CONFLICTS
 from llmframe.outcomes import Outcome, judged, outcome_of
 from llmframe.reopened import stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
@@ -274,10 +275,18 @@ class Job(Driven):
         """What happened: rows, requests, tokens, cost, latency, failures by kind."""
         status = self.status()
         run = self._run
+        notes = [batch.notes for batch in self._batches(open_only=False)]
+        conflicts = sum(int(note.get(CONFLICTS, 0)) for note in notes)
         estimate = json.loads(self._record.engine).get("estimate")
         if run is None:
-            return Report(status, kinds={}, error=self._record.error, estimate=estimate)
-        seen = run.lane.counts if run.lane is not None else Counter[str]()
+            return Report(
+                status,
+                kinds={},
+                paid_twice=conflicts,
+                conflicts=conflicts,
+                error=self._record.error,
+                estimate=estimate,
+            )
         kinds = Counter(lost.failure.kind for _, lost in run.outcome.lost_rows())
         return Report(
             status,
@@ -286,8 +295,8 @@ class Job(Driven):
             latencies=tuple(run.ledger.latencies),
             models=tuple(sorted(run.ledger.models)),
             maybe_paid=run.ledger.maybe_paid,
-            paid_twice=run.ledger.extra,
-            conflicts=run.ledger.conflicts + seen["conflicts"],
+            paid_twice=run.ledger.extra + conflicts,
+            conflicts=run.ledger.conflicts + conflicts,
             repaired=run.ledger.repaired,
             error=str(run.error) if run.error else None,
             estimate=estimate,

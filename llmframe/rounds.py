@@ -36,7 +36,7 @@ def again_after(
     if rule == "wait":
         flight.waits += 1
         # A window of a day that ends again and again is no reason to go on for ever.
-        if failure.kind in {"no_result", "expired"} and flight.waits > TRIES:
+        if spent and flight.waits > TRIES:
             return None
         return failure.retry_after or random.uniform(0.1, 0.3) * min(flight.waits, 30)
     if rule == "backoff" and flight.tries < len(PAUSES):

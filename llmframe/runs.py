@@ -331,7 +331,9 @@ class Run:
         if failure.fatal:
             self._end(self._engine_error(failure, result.request_id))
             return
-        spent = not self._brake(failure) and failure.kind != "rate_limited"
+        # Live, the limiter knows what to wait for; of a batch's row the provider has given up.
+        waits = failure.kind == "rate_limited" and not (self._batched and failure.status)
+        spent = not self._brake(failure) and not waits
         if result.failure is not None and result.text is None and spent:
             # Only what says something about this row is kept as one of its replies; of a canary
             # that is refused, nobody knows yet.

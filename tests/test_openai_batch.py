@@ -482,7 +482,7 @@ def test_shapes_that_occur(
     server: BatchServer, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The lane's clock runs fast here, and a busy machine would outlast the minute of grace.
-    monkeypatch.setattr("llmframe.lanes.work.SETTLED", 1e6)
+    monkeypatch.setattr("llmframe.lanes.patience.SETTLED", 1e6)
     server.plan = plan
     ran = Ran(engine_at(server), [*texts_of(4), NASTY])
     assert ran.texts == [*texts_of(4), NASTY]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,8 +16,14 @@ from llmframe.results import Failure, Result
 if TYPE_CHECKING:
     from llmframe.engines.base import Batch
     from llmframe.journal import Journal
+    from llmframe.lanes.sent import Sent
 
-__all__ = ["CheckOff", "scored"]
+__all__ = ["CONFLICTS", "CheckOff", "scored"]
+
+log = logging.getLogger("llmframe")
+
+CONFLICTS: Final = "conflicts"
+"""Note of a batch: how many of its rows had two different replies."""
 
 _WHY: Final = {
     "expired": "the batch's window ended before this row was answered",
@@ -47,7 +54,7 @@ class CheckOff:
             before a crash, they would look like a second, paid reply.
 
     Attributes:
-        counts: ``unknown_ids``, ``duplicates``, ``conflicts`` and ``missing``.
+        counts: ``unknown_ids``, ``duplicates``, ``conflicts``, ``missing`` and ``rate_limited``.
         answered: Number of lines with a result.
     """
 
@@ -123,12 +130,34 @@ class CheckOff:
             self.counts["duplicates" if self._said[line] == said else "conflicts"] += 1
             return None
         self._this_time[line] = 1
+        failure = result.failure
+        if failure is not None and failure.kind == "rate_limited" and not failure.fatal:
+            self.counts["rate_limited"] += 1
         if self._seen[line]:  # handed on before the last read broke off
             return None
         self._seen[line], self._said[line] = 1, said
         if result.request_id is not None and result.request_id in self._recorded.get(key, ()):
             return None
         return result if result.key == key else replace(result, key=key)
+
+    def tell(self, journal: Journal, provider: str, sent: Sent, pause: float) -> None:
+        """What the user should know at once, and what the report should.
+
+        Args:
+            journal: Where the batch is.
+            provider: Where it ran.
+            sent: The batch.
+            pause: Seconds for which no other is sent.
+        """
+        where = f"batch {sent.batch.id} at {provider}"
+        limited, conflicts = self.counts["rate_limited"], self.counts["conflicts"]
+        if limited:
+            told = "%s: rows that were rate-limited: %d; no batch is sent for %.0f s"
+            log.warning(told, where, limited, pause)
+        if conflicts:
+            journal.note(sent.tag, CONFLICTS, str(conflicts))
+            told = "%s: rows with two different replies: %d; the first one is kept"
+            log.warning(told, where, conflicts)
 
     def missing(self, kind: str) -> list[Result]:
         """A failure of `kind` for each line without a result."""

@@ -26,6 +26,7 @@ class Sent:
         reopened: Another stream sent it, so some of its results may be stored already.
         doubt: Where a search found it: until an id of ours is in it, it may be another's.
         failed: Looks that failed, in a row.
+        paused: Seconds of the pauses after those.
         check: Its lines, once it was read.
     """
 
@@ -36,6 +37,7 @@ class Sent:
     reopened: bool = False
     doubt: Doubt | None = None
     failed: int = 0
+    paused: float = 0.0
     check: CheckOff | None = None
 
 

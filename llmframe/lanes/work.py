@@ -13,16 +13,15 @@ from llmframe.errors import EngineError, sentence
 from llmframe.lanes.checkoff import CheckOff, scored
 from llmframe.lanes.doubts import (
     ADOPTED,
-    SETTLED,
     Doubt,
     check_account,
     distinct,
-    other_account,
     search,
     settled,
 )
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
 from llmframe.lanes.packs import Pack, Packer
+from llmframe.lanes.patience import LONGEST, put_off
 from llmframe.lanes.sent import Sent, check_window
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
@@ -39,8 +38,6 @@ _LIST: Final = 500
 """Requests taken, and results handed over, at a time."""
 _PATIENCE: Final = 600.0
 """Seconds for which a provider may take no batch before the job ends."""
-_LONGEST: Final = 900.0
-"""Seconds of the longest pause, for a full queue or looks that fail."""
 UNSENT: Final = {"refused", "queue_full"}
 """States of an intent of which nothing is at the provider."""
 
@@ -127,7 +124,7 @@ class Work:
                 dues.append(self._not_before)
             if self._packer.open:
                 dues.append(self._added + self._lane.linger)
-        return max(0.0, min(dues, default=now + _LONGEST) - now)
+        return max(0.0, min(dues, default=now + LONGEST) - now)
 
     def _give(self, results: Sequence[Result]) -> None:
         for start in range(0, len(results), _LIST):
@@ -233,8 +230,8 @@ class Work:
         """Create nothing for a while: longer each time, and as long as the provider `asked`."""
         now = self._now()
         if now >= self._not_before:
-            self._not_before = now + max(self._full_pause, min(asked or 0.0, _LONGEST))
-            self._full_pause = min(2 * self._full_pause, _LONGEST)
+            self._not_before = now + max(self._full_pause, min(asked or 0.0, LONGEST))
+            self._full_pause = min(2 * self._full_pause, LONGEST)
 
     def _next_look(self) -> float:
         return self._now() + self._lane.poll_interval * (1 + random.random())
@@ -243,12 +240,12 @@ class Work:
         try:
             status = self._engine.poll(sent.batch)
         except (EngineError, OSError) as error:
-            self._look_failed(sent, error)
+            put_off(self._lane, sent, error, "looked up")
             return
         self._lane.batches[sent.batch.id] = status
         if status.state == "running":
             check_window(self._lane.name, sent.batch, status, self._now())
-            sent.failed = 0
+            sent.failed, sent.paused = 0, 0.0
             sent.due = self._next_look()
         elif status.state == "done":
             self._read(sent, status)
@@ -257,21 +254,6 @@ class Work:
         else:
             failure = Failure("lost", f"the batch is no longer at the provider: {status.message}")
             self._fail(sent.tag, failure)
-
-    def _look_failed(self, sent: Sent, error: EngineError | OSError) -> None:
-        """A poll or a read failed. That never loses the batch: it is tried again."""
-        now = self._now()
-        if isinstance(error, EngineError):
-            # A batch that was just created may not be visible yet.
-            fresh = error.status == 404 and now < sent.batch.created_at + SETTLED
-            if error.status in {401, 403, 404} and not fresh:
-                raise other_account(self._lane, sent.batch.id, error) from error
-            if not error.retryable and not fresh:
-                raise error
-        sent.failed += 1
-        asked = error.retry_after if isinstance(error, EngineError) else None
-        pause = max(self._lane.poll_interval * 2 ** min(sent.failed - 1, 10), asked or 0.0)
-        sent.due = now + min(pause, _LONGEST) * (1 + random.random())
 
     def _read(self, sent: Sent, status: BatchStatus) -> None:
         check = sent.check
@@ -292,7 +274,7 @@ class Work:
                     results = []
         except (EngineError, OSError) as error:
             self._give(results)
-            self._look_failed(sent, error)
+            put_off(self._lane, sent, error, "read")
             return
         if sent.doubt is not None and not check.answered and check.counts["unknown_ids"]:
             sent.doubt.excluded.add(sent.batch.id)
@@ -302,8 +284,13 @@ class Work:
             return
         self._give(results + check.missing(status.missing))
         self._lane.counts += check.counts
-        self._not_before = min(self._not_before, self._now())  # its place in the queue is free
-        self._full_pause = self._lane.poll_interval
+        if check.counts["rate_limited"]:
+            # Its rows came to more than the account may ask for: the next batch would as well.
+            self._hold_back()
+        else:
+            self._not_before = min(self._not_before, self._now())  # its place in the queue is free
+            self._full_pause = self._lane.poll_interval
+        check.tell(self._journal, self._lane.name, sent, max(0.0, self._not_before - self._now()))
         self._end(sent.tag, check.keys)
 
     def _rejected(self, sent: Sent, status: BatchStatus) -> None:
