@@ -17,7 +17,7 @@ from lane_runner import SmallRun, make_lane
 import llmframe as lf
 from llmframe.errors import EngineError
 from llmframe.journal import Journal
-from llmframe.lanes import patience
+from llmframe.lanes import doubts, patience
 from llmframe.testing import requests
 from tests.servers.anthropic import AnthropicServer, Asked, error
 from tests.servers.openai_batches import BatchServer, Plan, Row
@@ -205,3 +205,21 @@ def test_looks_that_fail_now_and_then_do_not_add_up(server: BatchServer, hurried
     model.poll = every_second
     assert frame().llm.map(PROMPT, model=model)["response"].tolist() == said()
     assert next(looks) > 80
+
+
+def test_a_batch_in_doubt_that_can_never_be_looked_for(
+    server: BatchServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(doubts, "_TRIED", 100.0)
+    server.plans = [Plan(create="lost")]
+    server.on_create = lambda stored: server.fail_next.extend([503] * 10_000)
+    journal = Journal.memory()
+    with pytest.raises(EngineError, match="could not list its batches 11 times") as caught:
+        SmallRun(make_lane(engine(server), journal), requests(["a"]))()
+    assert caught.value.retryable
+    assert any("it is looked for again in 10 s" in line for line in caplog.messages)
+    server.fail_next.clear()
+    assert list(
+        SmallRun(make_lane(engine(server), journal), requests(["a"]))().answers.values()
+    ) == ["a"]
+    assert rounds(server) == [1]

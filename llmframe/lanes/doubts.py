@@ -36,6 +36,8 @@ UNSURE: Final = {ADOPTED, "in_doubt"}
 """States of an intent whose batch is not known, or not for sure."""
 _PAUSE: Final = 10.0
 """Seconds between two searches."""
+_TRIED: Final = 3600.0
+"""Seconds of pauses after which searches that fail end the job."""
 _SEARCHES: Final = 3
 """Searches that must come back empty before a batch counts as never created."""
 
@@ -51,6 +53,7 @@ class Doubt:
         last: When it was last tried to send it.
         pack: Its requests, where this stream tried to send it.
         empty: Searches without a find.
+        failed: Searches that failed, in a row.
         excluded: Batches that a search found and that hold other rows.
     """
 
@@ -60,6 +63,7 @@ class Doubt:
     last: float
     pack: Pack | None = None
     empty: int = 0
+    failed: int = 0
     excluded: set[str] = field(default_factory=set)
 
 
@@ -81,12 +85,14 @@ def search(lane: Lane, doubt: Doubt) -> Batch | None:
     doubt.due = now + _PAUSE
     try:
         found = lane.engine.find(doubt.tag, _notes(lane, doubt.tag), doubt.count)
-    except OSError:
+    except OSError as error:
+        _unlisted(lane, doubt, error)
         return None
     except EngineError as error:
         if error.status in {401, 403}:
             raise other_account(lane, doubt.tag, error) from error
         if error.retryable:
+            _unlisted(lane, doubt, error)
             return None
         if not lane.resend:
             raise EngineError(
@@ -100,6 +106,7 @@ def search(lane: Lane, doubt: Doubt) -> Batch | None:
         doubt.empty = _SEARCHES
         doubt.last = now - SETTLED
         return None
+    doubt.failed = 0
     # Where batches carry no tag, one of the same count may be another intent's.
     records = lane.journal.batches(open_only=False)
     others = {record.provider_id for record in records if record.state not in UNSURE}
@@ -110,6 +117,22 @@ def search(lane: Lane, doubt: Doubt) -> Batch | None:
     if len(found) > 1:
         log.warning("%d batches at %s have the tag %s", len(found), lane.name, doubt.tag)
     return min(found, key=lambda batch: batch.created_at)
+
+
+def _unlisted(lane: Lane, doubt: Doubt, error: EngineError | OSError) -> None:
+    """The search itself failed, which says nothing; it is tried again, for a while."""
+    doubt.failed += 1
+    batch = f"batch {doubt.tag!r} with {doubt.count:,} rows may have been created"
+    if doubt.failed * _PAUSE > _TRIED:
+        raise EngineError(
+            f"{batch}, and {lane.name} could not list its batches {doubt.failed} times: "
+            f"{sentence(error)} Nothing is sent twice; the same call looks for it again.",
+            provider=lane.name,
+            status=error.status if isinstance(error, EngineError) else None,
+            retryable=True,
+        ) from error
+    if doubt.failed > 1:
+        log.warning("%s; it is looked for again in %.0f s: %s", batch, _PAUSE, error)
 
 
 def settled(doubt: Doubt, now: float) -> bool:
