@@ -18,7 +18,12 @@ from pydantic import BaseModel
 
 import llmframe as lf
 
-ARGUMENTS = ["--served-model-name", "tiny", "--max-model-len", "512", "--enforce-eager"]
+ARGUMENTS = [
+    *("--served-model-name", "tiny", "--max-model-len", "512", "--enforce-eager"),
+    # As `lf.VLLM` does: a weak model else writes blanks between two tokens for ever.
+    "--structured-outputs-config",
+    '{"backend": "xgrammar", "disable_any_whitespace": true}',
+]
 
 
 class Answer(BaseModel):
