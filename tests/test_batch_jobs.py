@@ -787,7 +787,7 @@ def test_watch_and_export_in_a_terminal(
     name = elsewhere("print(frame(3).llm.submit.map(PROMPT, model=engine(polls=10**9)).id)")
     engine = elsewhere.engine()
     assert main(["watch", name]) == 1
-    assert "resume(model=" in capsys.readouterr().err
+    assert f"Pass it: llmframe watch {name} --model NAME" in capsys.readouterr().err
     with lf.set_options(model=engine):
         assert main(["watch", name]) == 0
     assert "3 of 3 rows answered" in capsys.readouterr().out
