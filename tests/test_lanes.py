@@ -364,6 +364,57 @@ def test_cleanup_leaves_the_batch_whose_results_are_not_all_there():
     assert [batch.count for batch in engine.created] == [2]  # not the next, nor that of its rest
 
 
+# The prompt cache
+
+
+def primed(marked, n, ends_after=0.0):
+    """What a lane did, in order: ``(seconds, "submit" or "read", rows)``."""
+    engine = FakeBatchEngine(max_requests=120)
+    lane = make_lane(engine, Journal.memory())
+    if marked is not None:
+        engine.marked = lambda request: marked
+    submit, poll, fetch = engine.submit, engine.poll, engine.fetch
+    start, did = lane.clock.now, []
+
+    def noted(what, call):
+        def told(batch, *more):
+            made = call(batch, *more)
+            count = made.count if what == "submit" else batch.count
+            did.append((lane.clock.now - start, what, count))
+            return made
+
+        return told
+
+    def slow(batch):
+        status = poll(batch)
+        early = batch.count == 1 and lane.clock.now - start < ends_after
+        return replace(status, state="running") if early else status
+
+    engine.submit, engine.poll, engine.fetch = noted("submit", submit), slow, noted("read", fetch)
+    asked = rows(n)
+    assert right(SmallRun(lane, asked)(), asked)
+    return did
+
+
+def test_one_row_writes_a_long_start_to_the_cache_before_the_others_go():
+    did = primed("a long start", 241)
+    assert [(what, count) for _, what, count in did[:2]] == [("submit", 1), ("read", 1)]
+    assert sorted(count for _, what, count in did if what == "submit") == [1, 1, 119, 120]
+
+
+def test_the_others_wait_ten_minutes_for_it_and_no_longer():
+    did = primed("a long start", 240, ends_after=5000.0)
+    assert did[0][1:] == ("submit", 1)
+    assert did[1][1] == "submit"
+    assert 600 <= did[1][0] < 700
+    assert did[-1][1:] == ("read", 1)
+
+
+@pytest.mark.parametrize(("marked", "n"), [("a long start", 99), ("", 240), (None, 240)])
+def test_where_it_does_not_pay_no_row_goes_ahead(marked, n):
+    assert primed(marked, n)[0][1:] == ("submit", min(n, 120))
+
+
 # Lost answers
 
 

@@ -171,6 +171,15 @@ def test_the_prompt_cache_is_told_where_the_constant_start_ends(
     assert re.search(r"the cache saved\s+US\$0\.0165", repr(report))
 
 
+def test_one_row_goes_ahead_to_write_the_cache(server: BatchServer) -> None:
+    df, system = pd.DataFrame({"t": texts_of(102)}), "You sort tickets. " * 300
+    with lf.set_options(poll_interval=0.01):
+        out = df.llm.map("{t}", system=system, model=engine_at(server, prompt_cache=True))
+    assert out["response"].tolist() == df["t"].tolist()
+    assert [len(server.lines(name)) for name in server.batches] == [1, 100]
+    assert len(server.live) == 1
+
+
 def test_where_the_prompt_cache_is_told(server: BatchServer, tmp_path: Path) -> None:
     df, system = pd.DataFrame({"t": texts_of(2)}), "You sort tickets. " * 300
 

@@ -22,6 +22,7 @@ from llmframe.lanes.doubts import (
 from llmframe.lanes.handover import Checked, HandOver, StoppedError
 from llmframe.lanes.packs import Pack, Packer
 from llmframe.lanes.patience import LONGEST, put_off
+from llmframe.lanes.priming import Priming
 from llmframe.lanes.sent import Sent, check_window
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
@@ -65,6 +66,7 @@ class Work:
             lane.limits.max_bytes,
             lane.first,
         )
+        self._priming = Priming(lane.engine)
         self._sent: dict[str, Sent] = {}
         self._doubts: dict[str, Doubt] = {}
         # Keys of batches that another stream sent, and what the source gives of them: those
@@ -121,7 +123,7 @@ class Work:
         dues += [doubt.due for doubt in self._doubts.values()]
         if not self._doubts and not self._over.unclosed:
             if self._packer.ready:
-                dues.append(self._not_before)
+                dues.append(self._ready_at())
             if self._packer.open:
                 dues.append(self._added + self._lane.linger)
         return max(0.0, min(dues, default=now + LONGEST) - now)
@@ -138,13 +140,16 @@ class Work:
             if self._packer.ready:
                 # A batch that was read keeps its claims until it is closed, and what failed in it
                 # cannot be claimed for the next one before.
-                if self._now() < self._not_before or self._over.unclosed:
+                if self._now() < self._ready_at() or self._over.unclosed:
                     return
                 self._send(self._packer.ready.popleft())
             elif not self._take():
                 return
             if any(batch.due <= self._now() for batch in self._sent.values()):
                 return
+
+    def _ready_at(self) -> float:
+        return max(self._not_before, self._priming.until(self._sent))
 
     def _take(self) -> bool:
         """Fill the open pack; False: the source has nothing now."""
@@ -171,6 +176,9 @@ class Work:
         self._give([Result(key, failure=why) for key, why in packed if why is not None])
 
     def _send(self, pack: Pack) -> None:
+        if primes := self._priming.wanted(pack, self._source.again):
+            self._packer.cut(pack, 1)
+            pack = self._packer.ready.popleft()
         if self._by_count and (count := distinct(self._journal, pack)) < len(pack.lines):
             self._packer.cut(pack, count)
             pack = self._packer.ready.popleft()
@@ -189,6 +197,8 @@ class Work:
         self._journal.submitted(tag, batch.id, batch.created_at)
         self._lane.counts["batches"] += 1
         self._failing_since = None
+        if primes:
+            self._priming.sent(tag, self._now())
         alone = not self._sent
         self._sent[tag] = Sent(tag, batch, self._next_look(), alone)
 
