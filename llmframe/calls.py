@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from llmframe.brakes import output_limit
 from llmframe.errors import PromptError
 from llmframe.labels import CONTENT_FREE, Labels, labels_from, probabilities
 from llmframe.prompts import Prompt, build, prompt_from
@@ -39,6 +40,8 @@ class Call:
         identity: What the engine adds to the keys, as it was when the job was made.
         sampling: As the user asked (this is what the keys hold).
         ceiling: Token limit that is sent where the user named none; None: the model's own.
+        reply: The one that the engine then sends by itself; None: it sends none.
+        reply_most: The largest that the model takes, where known.
         labels: Of `classify`; None elsewhere.
         choices: What to score, a text a label, where the engine can; None: nothing.
         calibration: How scores become probabilities when they are read.
@@ -63,6 +66,8 @@ class Call:
     identity: Mapping[str, str]
     sampling: Sampling = field(default_factory=Sampling)
     ceiling: int | None = None
+    reply: int | None = None
+    reply_most: int | None = None
     labels: Labels | None = None
     choices: tuple[str, ...] | None = None
     calibration: Calibration = "none"
@@ -86,6 +91,17 @@ class Call:
         if self.sampling.max_tokens is None and self.ceiling is not None:
             return replace(self.sampling, max_tokens=self.ceiling)
         return self.sampling
+
+    @property
+    def longer(self) -> int | None:
+        """Token limit of the one more try of a reply that was cut off; None: there is none."""
+        limit = self.sent.max_tokens
+        if limit is None and output_limit(self.sent) is None:
+            limit = self.reply
+        if limit is None:
+            return None
+        longer = 4 * limit if self.reply_most is None else min(4 * limit, self.reply_most)
+        return longer if longer > limit else None
 
     def maker(self, shared: Sequence[Message] = ()) -> KeyMaker:
         """The maker of this call's keys, over rows that begin with `shared`."""
@@ -175,6 +191,8 @@ class Call:
                     "extra": self.sampling.extra,
                 },
                 "ceiling": self.ceiling,
+                "reply": self.reply,
+                "reply_most": self.reply_most,
                 "labels": self.labels.stored() if self.labels else None,
                 "choices": self.choices,
                 "calibration": self.calibration,

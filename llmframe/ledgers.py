@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from llmframe.journal import Entry
-from llmframe.results import Usage
+from llmframe.results import Failure, Usage
 from llmframe.work import Work
 
 __all__ = ["Ledger"]
@@ -70,9 +70,19 @@ class Ledger:
         self.extra += 1
         self.conflicts += any(entry.text not in {None, text} for entry in first)
 
-    def kept(self) -> str:
-        """How far the run came, for whoever is told that it ended early."""
+    def kept(self, failure: Failure | None = None) -> str:
+        """How far the run came, for whoever is told that it ended early.
+
+        Args:
+            failure: What ended it, where it was a reply.
+        """
         done = self.rows["ok"] + self.rows["cached"]
-        return (
-            f"{done:,} of {self.total:,} rows are answered and kept; the same call sends the rest."
-        )
+        again = "the same call sends the rest"
+        if failure is not None and _is_the_calls(failure):
+            again = "the same call would be refused again, until that is mended"
+        return f"{done:,} of {self.total:,} rows are answered and kept; {again}."
+
+
+def _is_the_calls(failure: Failure) -> bool:
+    """Whether what was refused is asked again by the same call: no key or account is at fault."""
+    return failure.kind == "invalid_request" and failure.status not in {401, 402, 403}

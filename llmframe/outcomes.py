@@ -291,6 +291,6 @@ def is_spent(call: Call, lost: Lost) -> bool:
         "wait": TRIES,
         "backoff": TRIES,
         "repair": call.repairs if lost.failure.retryable else 0,
-        "longer": int(call.sent.max_tokens is not None),
+        "longer": int(call.longer is not None),
     }
     return lost.attempts > again.get(rule.again if rule else "no", 0)

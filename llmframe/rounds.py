@@ -47,14 +47,12 @@ def again_after(
         flight.repairs += 1
         _tell(work, flight, result, failure)
         return 0.0
-    if rule == "longer" and not flight.longer:
+    if rule == "longer" and not flight.longer and work.call.longer is not None:
+        flight.longer = True
         request = flight.request or work.request(flight.place)
-        limit = request.sampling.max_tokens
-        if limit is not None:
-            flight.longer = True
-            sampling = replace(request.sampling, max_tokens=4 * limit)
-            flight.request = replace(request, sampling=sampling)
-            return 0.0
+        sampling = replace(request.sampling, max_tokens=work.call.longer)
+        flight.request = replace(request, sampling=sampling)
+        return 0.0
     return None
 
 

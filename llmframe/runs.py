@@ -413,7 +413,7 @@ class Run:
 
     def _engine_error(self, failure: Failure, request_id: str | None) -> EngineError:
         return EngineError(
-            f"{sentence(failure.message)} {self.ledger.kept()}",
+            f"{sentence(failure.message)} {self.ledger.kept(failure)}",
             provider=self.engine.name,
             status=failure.status,
             request_id=request_id,

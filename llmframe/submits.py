@@ -16,7 +16,7 @@ from llmframe.brakes import UNLIMITED, output_limit
 from llmframe.calls import Call, call_from
 from llmframe.costs import Price
 from llmframe.engines.base import BatchEngine
-from llmframe.errors import BudgetError, StoreError, warn_user
+from llmframe.errors import BudgetError, ModelError, StoreError, warn_user
 from llmframe.jobs import Job
 from llmframe.journal import JobRecord, Journal, new_job_id
 from llmframe.lanes import twin_of
@@ -49,6 +49,14 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
     engine = prepared.engine
     if not prepared.cache:
         prepared = replace(prepared, call=replace(prepared.call, salt=job))
+    call, limits = prepared.call, engine.limits
+    if call.sampling.seed is not None and not limits.seed:
+        raise ModelError(
+            f"seed={call.sampling.seed}: there is none in the API of {engine.name}. "
+            f"Leave it out. Nothing was sent."
+        )
+    call = replace(call, reply=limits.reply, reply_most=limits.reply_most)
+    prepared = replace(prepared, call=call)
     accepts = getattr(engine, "accepts", None)
     if prepared.call.form.schema is not None and callable(accepts):
         accepts(prepared.call.form.schema)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from llmframe.engines.anthropic_batch import MAX_BYTES, MAX_REQUESTS, Batches, Caller
-from llmframe.engines.anthropic_bodies import Bodies, Features, refused
+from llmframe.engines.anthropic_bodies import (
+    DEFAULT_LIMIT,
+    Bodies,
+    Features,
+    refused,
+    reply_most,
+)
 from llmframe.engines.anthropic_settings import settings
 from llmframe.engines.anthropic_wire import from_wire, limit_headers
 from llmframe.engines.base import Batch, BatchStatus, Line
@@ -101,13 +108,20 @@ class Anthropic(ServerEngine[Features]):
             max_batch_bytes=max_batch_bytes,
             cleanup=cleanup,
         )
+        # The API takes no request without a limit.
+        self.limits = replace(
+            self.limits,
+            seed=False,
+            reply=self._features.limit,
+            reply_most=reply_most(model),
+        )
 
     def _start(self, found: Settings, features: Features) -> None:
         super()._start(found, features)
         self._bodies = Bodies(self.model)
 
     def _guess(self, found: Settings) -> Features:
-        return Features()
+        return Features(limit=min(DEFAULT_LIMIT, reply_most(self.model) or DEFAULT_LIMIT))
 
     def _through(self, client: Any) -> Transport:
         from llmframe.engines.anthropic_client import Client

@@ -15,7 +15,16 @@ from llmframe.engines.payloads import dump
 from llmframe.requests import Message, Request
 from llmframe.results import Failure
 
-__all__ = ["CACHE_MINIMUM", "DEFAULT_LIMIT", "Bodies", "Features", "cache_minimum", "refused"]
+__all__ = [
+    "CACHE_MINIMUM",
+    "DEFAULT_LIMIT",
+    "REPLY_MOST",
+    "Bodies",
+    "Features",
+    "cache_minimum",
+    "refused",
+    "reply_most",
+]
 
 DEFAULT_LIMIT: Final = 8192
 """Tokens of a reply where nobody says how many: the API takes no request without a limit."""
@@ -35,6 +44,24 @@ CACHE_MINIMUM: Final[dict[str, int]] = {
 """Tokens that a prefix must have to be cached, by part of the model's name, the first that fits.
 A shorter one is not cached, whatever is marked."""
 
+REPLY_MOST: Final[dict[str, int]] = {
+    "opus-4-5": 64_000,
+    "opus-4-6": 128_000,
+    "opus-4-7": 128_000,
+    "opus-4-8": 128_000,
+    "sonnet-4-6": 128_000,
+    "sonnet-4": 64_000,
+    "haiku-4-5": 64_000,
+    "opus-4": 32_000,
+    "3-7-sonnet": 64_000,
+    "3-5-sonnet": 8192,
+    "3-5-haiku": 8192,
+    "3-opus": 4096,
+    "3-sonnet": 4096,
+    "3-haiku": 4096,
+}
+"""Tokens that a reply may have, by part of the model's name, the first that fits."""
+
 _UNKNOWN: Final = 512
 """For a model that is not in the table: half of the least that any known one asks for."""
 
@@ -52,6 +79,16 @@ def cache_minimum(model: str) -> int:
     # Dense scripts have one token a character, so a prefix with fewer characters than tokens are
     # asked for is too short in any language. A mark that comes to nothing costs nothing.
     return next((tokens for part, tokens in CACHE_MINIMUM.items() if part in model), _UNKNOWN)
+
+
+def reply_most(model: str) -> int | None:
+    """The largest token limit that a model takes, where known.
+
+    Examples:
+        >>> reply_most("claude-opus-4-1-20250805"), reply_most("claude-next")
+        (32000, None)
+    """
+    return next((tokens for part, tokens in REPLY_MOST.items() if part in model), None)
 
 
 @dataclass(frozen=True, slots=True)

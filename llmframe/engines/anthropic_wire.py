@@ -185,13 +185,18 @@ def _verdict(
         if word == "model_context_window_exceeded":
             where = "the end of the model's context window"
         else:
-            where = "the engine's own limit" if limit is None else f"max_tokens={limit}"
+            where = "the token limit that was sent" if limit is None else f"max_tokens={limit}"
         if usage is not None and not text and usage.reasoning_tokens:
             where += f"; {usage.reasoning_tokens} tokens went into thinking"
         return Failure("truncated", f"cut off at {where}", retryable=True)
     if word == "pause_turn":
-        message = "paused in the middle of its turn (pause_turn); tools of the server's"
-        return Failure("invalid_output", f"{message} are not carried on here", retryable=True)
+        # Only a tool that runs at the provider pauses a turn; whatever text there is, is a part.
+        message = "the model paused in the middle of its turn (pause_turn) for a tool that runs at"
+        return Failure(
+            "invalid_request",
+            f"{message} the provider; such turns are not carried on here. Leave the tool out of "
+            f"extra=",
+        )
     if text is not None and text.strip():
         return None
     if finish == "tool":

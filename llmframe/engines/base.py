@@ -46,6 +46,9 @@ class Limits:
         max_requests: Requests a provider batch may hold.
         max_bytes: Encoded bytes a provider batch may hold.
         context: Tokens of prompt and reply together, where known.
+        seed: Whether a request may carry a seed.
+        reply: Token limit of a reply that is sent where the user names none; None: none is sent.
+        reply_most: The largest that the model takes, where known.
     """
 
     concurrency: int = 32
@@ -55,6 +58,9 @@ class Limits:
     max_requests: int | None = None
     max_bytes: int | None = None
     context: int | None = None
+    seed: bool = True
+    reply: int | None = None
+    reply_most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
