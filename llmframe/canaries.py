@@ -34,6 +34,10 @@ class Canary:
         feed: Whose gate it is: `Feed.canary`.
         repairs: Of a batch, whose rows nobody sees for hours: an answer that is no use keeps the
             gate shut for that many repairs and for another row. None: the gate opens.
+
+    Attributes:
+        watches: There is no gate, since a request inside this process costs nothing, and no row
+            is answered yet: refusals are judged as if there were one.
     """
 
     def __init__(self, feed: Feed, repairs: int | None = None) -> None:
@@ -41,6 +45,7 @@ class Canary:
         self._repairs = repairs
         self._refusals = Refusals()
         self._useless: set[int] = set()
+        self.watches = False
 
     def probe(
         self, lane: Lane, absorb: Callable[[Sequence[Result]], None], tick: Callable[[], None]
@@ -76,11 +81,16 @@ class Canary:
         except UserWarning:  # under -W error: a notice must not end a job
             _log.warning(text)
 
+    def doubts(self, failure: Failure) -> bool:
+        """Whether it may be everybody's failure, for all that is known."""
+        early = self.watches or self._feed.canary is not None
+        return early and failure.kind == "invalid_request"
+
     def ends(self, flight: Flight, failure: Failure) -> bool:
         """Whether the first row's failure is everybody's; else the gate opens, or stays shut."""
         feed = self._feed
         if feed.canary is None:
-            return False
+            return self.watches and self._refusals.ends(failure)
         if self._refusals.ends(failure):
             return True
         if failure.kind == "invalid_request":

@@ -207,6 +207,7 @@ class Run:
         proven = self.engine.limits.in_process or is_proven(self._asks, self._journal, self._mark)
         try:
             feed.open_up()
+            self._canary.watches = self.engine.limits.in_process and not self.ledger.rows["cached"]
             if len(feed.todo) > 1 and not proven and not self._ending:
                 self._batched = False
                 feed.canary = feed.todo[0]
@@ -318,7 +319,7 @@ class Run:
         if result.latency is not None:
             self._feed.longest = max(self._feed.longest, result.latency)
         self._feed.open -= 1
-        self._feed.canary = None
+        self._feed.canary, self._canary.watches = None, False
         self._suspects.convict()
         self._answered = True
         self._outage.answered()
@@ -338,7 +339,7 @@ class Run:
             # Only what says something about this row is kept as one of its replies; of a canary
             # that is refused, nobody knows yet.
             self._suspects.add(flight, entry)
-            if self._feed.canary is None or failure.kind != "invalid_request":
+            if not self._canary.doubts(failure):
                 self._suspects.convict()
         if spent:
             self._feed.known[flight.place] = self._feed.known.get(flight.place, 0) + 1

@@ -599,3 +599,63 @@ def test_u166_a_refusal_is_not_broken_json(serve: Any, reply: Reply) -> None:
     assert server.prompts.count("bad") == 1
     failure = out.llm.failures().iloc[0]
     assert "can't help with that" in f"{failure['raw']} {failure['message']}"
+
+
+REFUSAL = "the grammar backend refuses the request: feature not supported: minLength"
+
+
+def test_u005_a_backend_that_refuses_the_schema_is_one_error_and_not_n_rows() -> None:
+    broken = [True]
+    engine = Scripted(
+        lambda request: Failure("invalid_request", REFUSAL) if broken[0] else '{"a": "x"}'
+    )
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(200)]})
+    with pytest.raises(lf.EngineError) as caught:
+        df.llm.map("{t}", {"a": str}, model=engine)
+    assert str(caught.value) == (
+        f"{REFUSAL}. 0 of 200 rows are answered and kept; "
+        f"the same call would be refused again, until that is mended."
+    )
+    assert len(engine.requests) <= 2 * engine.limits.concurrency
+    assert set(caught.value.result.llm.status()) == {"pending"}
+    broken[0] = False  # another version of the backend
+    engine.requests.clear()
+    out = df.llm.map("{t}", {"a": str}, model=engine)
+    assert (out["a"].tolist(), len(engine.requests)) == (["x"] * 200, 200)
+
+
+@pytest.mark.parametrize("bad", [0, 7, 49])
+def test_u005_a_single_row_that_is_refused_still_fails_alone(bad: int) -> None:
+    engine = Scripted(
+        lambda request: (
+            Failure("invalid_request", REFUSAL)
+            if prompt_of(request) == f"row {bad}"
+            else '{"a": "x"}'
+        )
+    )
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(50)]})
+    with pytest.warns(lf.RowsFailedWarning, match="1 invalid_request"):
+        out = df.llm.map("{t}", {"a": str}, model=engine)
+    assert out.llm.failures()["position"].tolist() == [bad]
+    assert out["a"].isna().sum() == 1
+    df.llm.map("{t}", {"a": str}, model=engine, errors="coerce")
+    assert len(engine.requests) == 50  # it was stored as refused, and is not asked again
+
+
+def test_u005_rows_refused_for_reasons_of_their_own_fail_one_by_one() -> None:
+    engine = Scripted(lambda request: Failure("invalid_request", f"bad: {prompt_of(request)}"))
+    df = pd.DataFrame({"t": ["one", "two", "three"]})
+    with pytest.warns(lf.RowsFailedWarning, match="3 invalid_request"):
+        df.llm.map("{t}", model=engine)
+
+
+def test_u005_refusals_after_an_answer_are_the_rows_own() -> None:
+    engine = Scripted(
+        lambda request: (
+            "fine" if prompt_of(request) == "row 0" else Failure("invalid_request", "no")
+        ),
+        concurrency=1,
+    )
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(9)]})
+    with pytest.warns(lf.RowsFailedWarning, match="8 invalid_request"):
+        df.llm.map("{t}", model=engine)
