@@ -32,11 +32,13 @@ FAULTS = ("the app crashes", "I was charged twice", "the map is blank", "please 
 
 
 class Ticket(BaseModel):
-    """What is asked of each row."""
+    """What is asked of each row: no free text, whose cut replies only llmframe would ask again."""
 
     kind: Literal["billing", "bug", "feature"]
     urgency: Annotated[int, Field(ge=1, le=5)]
-    summary: Annotated[str, Field(max_length=120)]
+    due: Literal["today", "this week", "next month"]
+    tone: Literal["calm", "annoyed", "angry", "desperate"]
+    team: Literal["accounts", "payments", "mobile app", "web site", "customer care"]
 
 
 def frame(rows: int) -> pd.DataFrame:
