@@ -6,11 +6,13 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pandas as pd
 import pytest
 
 import llmframe as lf
 from llmframe.engines.base import Figures
 from llmframe.engines.server_figures import ServerMeter, counters, figures_of
+from llmframe.progress import Progress, display
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -89,3 +91,26 @@ def test_a_public_service_is_never_asked():
     meter = ServerMeter("https://api.example.com/v1")
     assert meter.figures() is None
     assert meter._thread is None
+
+
+def test_a_log_line_shows_them(capsys):
+    figures = Figures(tokens_per_second=1234.4, running=64, waiting=3, kv_cache=0.42, p95=1.25)
+    shown = display("j_1", True)
+    shown.close(Progress(100, ok=40, seconds=30.0, figures=figures))
+    line = capsys.readouterr().err
+    assert "40 of 100 rows" in line
+    assert "1,234 tokens/s, 64 running, 3 waiting, KV cache 42%, p95 1.2 s" in line
+    assert "about 0:00:45 left" in line
+    assert "None" not in line
+
+
+def test_nobody_asks_an_engine_that_nobody_watches(home):
+    asked = []
+    engine = lf.testing.FakeEngine("ok")
+    engine.figures = lambda: asked.append(1)  # type: ignore[attr-defined]
+    df = pd.DataFrame({"t": ["a", "b"]})
+    job = df.llm.submit.map("{t}", model=engine, progress=False)
+    job.wait().status()
+    assert not asked
+    df.llm.submit.map("More {t}", model=engine, progress=True).wait()
+    assert asked
