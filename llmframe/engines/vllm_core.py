@@ -100,6 +100,11 @@ class Core:
         for child in self._children:
             with contextlib.suppress(Exception):
                 child.kill()
+        self._unguard()
+        # vLLM (0.32) leaves its caller waiting for ever: our thread, and with it the process' end.
+        waiting = getattr(getattr(self._engine, "engine_core", None), "outputs_queue", None)
+        if waiting is not None:
+            waiting.put(RuntimeError(failure.message))
 
     def close(self) -> None:
         """Let go of the model and its memory."""
@@ -280,12 +285,16 @@ class Core:
             with contextlib.suppress(Exception):
                 takes = "timeout" in inspect.signature(shutdown).parameters
                 shutdown(timeout=_CLOSING) if takes else shutdown()
-        if self._guard is not None:
-            # It reads until its input ends, then would kill whoever has the ids by now.
-            self._guard.kill()
-            self._guard.wait()
-            self._guard.stdin.close()
+        self._unguard()
         self.llm = self._engine = None
+
+    def _unguard(self) -> None:
+        """Its children are gone; the guard would end whoever has their ids by then."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.kill()
+            guard.wait()
+            guard.stdin.close()
 
 
 def _read(flight: Flight) -> Result:
