@@ -19,6 +19,8 @@ from llmframe.errors import EngineError, ModelError
 
 __all__ = ["advice", "guard", "load", "require"]
 
+_METHOD: Final = "VLLM_WORKER_MULTIPROCESSING_METHOD"
+
 _REAPER: Final = """
 import os, signal, sys
 sys.stdin.buffer.read()
@@ -43,8 +45,6 @@ def require() -> None:
 def _environment() -> None:
     """What vLLM reads once, at its import; what the user has set stays."""
     for name, value in {
-        # A fork in a process with threads (ours, and torch's) can hang for ever.
-        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         # A cell's output is the frame, not sixty lines of a log.
         "VLLM_LOGGING_LEVEL": "WARNING",
@@ -116,6 +116,7 @@ def load(model: str, given: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     _environment()
     try:
         import vllm
+        import vllm.envs
         from vllm.engine.arg_utils import EngineArgs
     except Exception as error:
         hint = (
@@ -126,6 +127,10 @@ def load(model: str, given: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         raise ModelError(f"vLLM cannot be imported: {type(error).__name__}: {error}.{hint}") from (
             error
         )
+    if _METHOD in getattr(vllm.envs, "environment_variables", ()):
+        # A fork in a process with threads (ours, and torch's) can hang for ever. Newer releases
+        # always spawn, and complain of the variable.
+        os.environ.setdefault(_METHOD, "spawn")
     arguments = {**_compact(EngineArgs), "disable_log_stats": False, **given}
     before = set(multiprocessing.active_children())
     try:

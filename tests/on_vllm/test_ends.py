@@ -148,7 +148,7 @@ def test_two_threads_share_one_engine(tiny):
 def mortal(folders):
     """An engine of its own, to be killed."""
     with VLLM(
-        folders["tiny"], max_num_seqs=8, max_model_len=512, enforce_eager=True, timeout=5
+        folders["tiny"], max_num_seqs=8, max_model_len=512, enforce_eager=True, timeout=15
     ) as engine:
         yield engine
 
@@ -163,7 +163,7 @@ def fall(engine: VLLM, sent: signal.Signals, rows: int) -> tuple[EngineError, in
     os.kill(pid, sent)
     start = time.monotonic()
     job.wait()
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30
     with pytest.raises(EngineError) as caught:
         job.check()
     return caught.value, pid
@@ -175,7 +175,7 @@ def test_a_dead_or_hung_child_ends_the_job_and_one_rerun_finishes_it(mortal):
     assert "max_num_batched_tokens" in str(error)
     assert gone(pid)
     error, pid = fall(mortal, signal.SIGSTOP, 600)
-    assert "no sign of life for 5 s" in str(error)
+    assert "no sign of life for 15 s" in str(error)
     assert gone(pid)
     error, pid = fall(mortal, signal.SIGTERM, 600)  # a clean exit, of which vLLM says nothing
     assert "vLLM died: its own process ended" in str(error)
