@@ -13,6 +13,7 @@ import pytest
 
 from llmframe.engines.live import background_loop
 from llmframe.engines.openai import OpenAI
+from llmframe.engines.openai_settings import settings
 from llmframe.results import Failure, Result
 from tests.servers.chat import ChatServer, Reply, completion, error
 from tests.servers.feeding import Control, Feed, ask, drive, requests
@@ -160,3 +161,10 @@ def test_connections_are_given_back() -> None:
         while server.sockets and time.monotonic() < deadline:
             time.sleep(0.01)
         assert server.sockets == 0
+
+
+def test_headers_that_the_sdk_leaves_out_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its default headers hold an object that means "none", where no organisation is set.
+    assert set(settings(api_key="sk-a").headers) == {"Authorization"}
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-a")
+    assert settings(api_key="sk-a").headers["OpenAI-Organization"] == "org-a"

@@ -104,8 +104,10 @@ def gather(
     else:
         # What the SDK says of itself and of the platform is left out: it costs time per row.
         for name, value in {**sdk.default_headers, **sdk.auth_headers}.items():
-            if name.lower() not in _OF_THE_SDK and not name.lower().startswith("x-stainless"):
-                sent[name] = str(value)
+            own = name.lower() in _OF_THE_SDK or name.lower().startswith("x-stainless")
+            # What has no value is there as an `Omit` object: no organisation, no project.
+            if isinstance(value, str) and not own:
+                sent[name] = value
         if user and not has_key:
             sent["Authorization"] = "Basic " + b64encode(user.encode()).decode()
         sdk.close()
