@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import pandas as pd
 
 from llmframe import frames, joins
-from llmframe.errors import StoreError, warn_user
+from llmframe.errors import StoreError, on_behalf, user_line, warn_user
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.keywords import Asked
 from llmframe.outcomes import Outcome
@@ -53,9 +53,15 @@ def result(prepared: Prepared) -> Any:
     return submit(prepared).result()
 
 
-async def _aresult(prepared: Prepared) -> Any:
-    # Rendering a large frame takes seconds that the caller's loop should not lose.
-    return await (await asyncio.to_thread(submit, prepared))
+def _aresult(prepared: Prepared) -> Coroutine[Any, Any, Any]:
+    line = user_line()
+
+    async def awaited() -> Any:
+        # Rendering a large frame takes seconds that the caller's loop should not lose.
+        found = await asyncio.to_thread(on_behalf, line, submit, prepared)
+        return await found.awaited(line)
+
+    return awaited()
 
 
 def spelled_out(function: Callable[..., Any], drop: int, self: bool) -> inspect.Signature:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from llmframe.brakes import OUTAGE, Refusals
+from llmframe.errors import warn_user
 from llmframe.feeds import Feed
 from llmframe.flights import Flight
 from llmframe.journal import Entry, Journal
@@ -77,7 +77,7 @@ class Canary:
             f"if they would fail alike."
         )
         try:
-            warnings.warn(text, UserWarning, stacklevel=2)
+            warn_user(text)
         except UserWarning:  # under -W error: a notice must not end a job
             _log.warning(text)
 

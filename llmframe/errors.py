@@ -17,14 +17,17 @@ A failed *row* is never an exception: it is a `llmframe.results.Failure` in the 
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 __all__ = [
     "BudgetError",
     "EngineError",
     "LLMFrameError",
+    "Line",
     "ModelError",
     "PromptError",
     "RowsFailed",
@@ -32,9 +35,14 @@ __all__ = [
     "RowsSkippedWarning",
     "SchemaError",
     "StoreError",
+    "on_behalf",
     "sentence",
+    "user_line",
     "warn_user",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LLMFrameError(Exception):
@@ -120,7 +128,7 @@ class RowsFailed(LLMFrameError):  # noqa: N818 - the name is part of the public 
 
 
 class RowsFailedWarning(UserWarning):
-    """Some rows are NA because they failed."""
+    """Some rows are NA because they failed, or because their job did."""
 
 
 class RowsSkippedWarning(UserWarning):
@@ -138,12 +146,49 @@ def sentence(text: object) -> str:
     return words if words.endswith((".", "!", "?", "…")) else f"{words}."
 
 
-_PACKAGE: Final = str(Path(__file__).parent)
+_OURS: Final = {"llmframe", "pandas"}
+"""Packages through which a user's line leads here: `df.pipe(lf.map, …)` comes by pandas."""
+
+_thread: Final = threading.local()
+"""`line` of a thread that works for somebody: where it was started for."""
+
+
+class Line(NamedTuple):
+    """A line of the user's, as a warning names it."""
+
+    file: str
+    number: int
+    module: str
+    seen: dict[Any, Any]
+    """Warnings that were given there, so that the same one comes once."""
+
+
+def user_line() -> Line:
+    """The line outside this package that led here."""
+    if (known := getattr(_thread, "line", None)) is not None:
+        return cast(Line, known)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame):
+        frame = frame.f_back
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    name = frame.f_globals.get("__name__") or "<unknown>"
+    return Line(frame.f_code.co_filename, frame.f_lineno, name, seen)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS
+
+
+def on_behalf(line: Line, work: Callable[P, R], *args: P.args, **keywords: P.kwargs) -> R:
+    """Do `work` in a thread whose caller is nobody's line: what it warns of is told at `line`."""
+    _thread.line = line
+    try:
+        return work(*args, **keywords)
+    finally:
+        del _thread.line
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line outside this package that led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level - 1)
+    line = user_line()
+    warnings.warn_explicit(message, category, line.file, line.number, line.module, line.seen)

@@ -6,11 +6,10 @@ import os
 import re
 import sqlite3
 import stat
-import warnings
 from pathlib import Path
 from typing import Final
 
-from llmframe.errors import StoreError
+from llmframe.errors import StoreError, warn_user
 from llmframe.journal.schema import prepare
 
 __all__ = [
@@ -113,12 +112,11 @@ def warn_of_network(home: Path) -> None:
     """Say once a process that a journal in `home` lies where it should not."""
     kind = network_file_system(home)
     if kind is not None:
-        warnings.warn(
+        warn_user(
             f"the journal lies on a network file system ({kind}): {home}. It is slower there and "
             f"two hosts may disturb each other. Set a local folder: lf.set_options(home=…) or "
             f"LLMFRAME_HOME.",
             RuntimeWarning,
-            stacklevel=3,
         )
 
 

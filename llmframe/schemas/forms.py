@@ -17,11 +17,10 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
-from llmframe.errors import SchemaError
+from llmframe.errors import SchemaError, warn_user
 from llmframe.results import Failure
 from llmframe.schemas.canonical import canonical, normal
 from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
@@ -181,7 +180,7 @@ def form(schema: Any, *, name: str = _DEFAULT_NAME) -> Form:
     described = describe(schema, name)
     full, opened = canonical(described.schema, title=described.title)
     for path in opened:
-        _warn(
+        warn_user(
             f"extra='allow'{f' of {path!r}' if path else ''} lets any key in, but extra keys "
             f"cannot be asked for: the model is told to add none. Declare the fields you want."
         )
@@ -262,7 +261,7 @@ def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
     name_only = isinstance(title, str) and title.isidentifier()
     full, opened = canonical(schema, title=title if name_only else None)
     for path in opened:
-        _warn(
+        warn_user(
             f"additionalProperties{f' of {path!r}' if path else ''} lets any key in, but extra "
             f"keys cannot be asked for: the model is told to add none."
         )
@@ -375,11 +374,3 @@ def _no_types(schema: Mapping[Any, Any]) -> str:
             hint = f"Write {{{key!r}: {near}}} without quotes."
         return f"the schema's field {key!r} is {shown(value)}: expected a type. {hint}"
     return "the schema mixes types and JSON Schema. Write {'name': type, …} or a JSON Schema."
-
-
-def _warn(message: str) -> None:
-    # The level that points past llmframe, at the user's own line.
-    level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("llmframe"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
