@@ -15,10 +15,16 @@ __all__ = ["main"]
 
 _INTERRUPTED: Final = 130  # what a shell reports of a program that Ctrl-C ended
 _ENDINGS: Final = (".csv", ".parquet", ".jsonl")
+_MODEL: Final = r"\(model=(?:[^()]|\([^()]*\))*\)"
 _WORDS: Final = (
     (r"""lf\.job\(["'](\w+)["']\)\.wait\(\)""", r"llmframe watch \1"),
-    (r"""lf\.job\(["'](\w+)["']\)\.resume\(model=.*?\)""", r"llmframe watch \1 --model NAME"),
+    (
+        rf"""lf\.job\(["'](\w+)["']\)\.(?:resume|finish){_MODEL}(?:\.wait\(\))?""",
+        r"llmframe watch \1 --model NAME",
+    ),
     (r"""lf\.job\(["'](\w+)["']\)\.cancel\(\)""", r"llmframe cancel \1"),
+    (rf"""lf\.job\(["'](\w+)["']\)\.cancel{_MODEL}""", r"llmframe cancel \1 --model NAME"),
+    (rf"pass the engine: resume{_MODEL}, cancel{_MODEL}", "add --model NAME"),
     (r"""lf\.job\(["'](\w+)["']\)\.join\(df\)""", r"llmframe export \1 FILE"),
     (r"lf\.set_options\(prices=.*?\}\)", "--price IN,OUT"),
     (r"lf\.set_options\(model=.*?\)", "--model NAME"),
@@ -72,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "watch", help="wait for a job; takes it up where nobody drives it", parents=[job, model]
     )
     commands.add_parser(
-        "cancel", help="stop a job's batches; what they had done is kept", parents=[job]
+        "cancel", help="stop a job's batches; what they had done is kept", parents=[job, model]
     )
     export = commands.add_parser(
         "export", help="write a job's labels and output columns to a file", parents=[job]
@@ -153,7 +159,7 @@ def _cancel(given: argparse.Namespace) -> None:
     from llmframe.submits import job
 
     found = job(given.job)
-    found.cancel()
+    found.cancel(model=given.model)
     print(found.status())
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from llmframe.calls import Call
-from llmframe.engines import engine_for
+from llmframe.engines import ENGINES, engine_for, engine_made
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import LLMFrameError, StoreError, sentence
 from llmframe.journal import JobRecord, Journal
@@ -121,30 +122,40 @@ def identity_of(engine: Engine | BatchEngine) -> dict[str, str]:
     return {"provider": engine.name, "model": engine.model, **engine.identity()}
 
 
-def engine_again(record: JobRecord, call: Call, model: Any = None) -> Engine | BatchEngine:
+def engine_again(
+    record: JobRecord, call: Call, model: Any = None, how: str = "resume"
+) -> Engine | BatchEngine:
     """The engine that a job was made with, in another process.
 
     Args:
         record: The job.
         call: Its call.
-        model: The engine itself or its name; None: by the name that was stored, or the default
-            model where that is the engine.
+        model: The engine itself or its name; None: as it was stored, or the default model where
+            that is the engine.
+        how: Method of `Job` that takes the engine.
 
     Raises:
-        StoreError: It is another engine: another server, endpoint or model.
+        StoreError: It cannot be made again here, or it is another engine: another server,
+            endpoint or model.
     """
     made = json.loads(record.engine)
     default = get_options().model
-    given = model is None and default is not None and not isinstance(default, str)
-    if given and identity_of(default) == dict(call.identity):
+    own = model is None and default is not None and not isinstance(default, str)
+    if own and identity_of(default) == dict(call.identity):
         return default  # type: ignore[no-any-return]
-    name = f"{made['name']}/{made['model']}" if model is None else model
-    how = f"lf.job({record.id!r}).resume(model=…)"
+    batch = bool(made.get("batch"))
     try:
-        engine = engine_for(name, batch=made.get("batch") or None)
+        if model is None and made.get("made") is not None:
+            engine = engine_made(made["name"], made["model"], made["made"], batch=batch)
+        elif model is None and (given := _not_stored(made)) is not None:
+            raise StoreError(given)
+        else:
+            name = f"{made['name']}/{made['model']}" if model is None else model
+            engine = engine_for(name, batch=batch or None)
     except LLMFrameError as error:
         raise StoreError(
-            f"the engine of job {record.id} cannot be made here: {sentence(error)} Pass it: {how}."
+            f"the engine of job {record.id} cannot be made here: {sentence(error)} "
+            f"Pass it: lf.job({record.id!r}).{how}(model={_written(made, call)})."
         ) from error
     here, there = identity_of(engine), dict(call.identity)
     if here != there:
@@ -152,6 +163,32 @@ def engine_again(record: JobRecord, call: Call, model: Any = None) -> Engine | B
         parts = [f"{key}={there.get(key)!r} (here {here.get(key)!r})" for key in names]
         raise StoreError(
             f"job {record.id} was sent with {', '.join(parts)}. Pass the engine that sent it: "
-            f"{how}. Nothing was sent."
+            f"lf.job({record.id!r}).{how}(model={_written(made, call)}). Nothing was sent."
         )
     return engine
+
+
+def _not_stored(made: Mapping[str, Any]) -> str | None:
+    """Why an engine cannot be made again from what is stored of it."""
+    if made["name"] not in ENGINES:
+        return "it is an object of the process that made the job."
+    if "made" in made:
+        return "its key, its headers or its client were given, and are stored nowhere."
+    return None
+
+
+def _written(made: Mapping[str, Any], call: Call) -> str:
+    """An engine as a user writes it, as far as that is known."""
+    if made["name"] not in ENGINES:
+        return "…"
+    arguments = [repr(made["model"])]
+    for name, usual in (
+        ("base_url", None),
+        ("endpoint", "/v1/chat/completions"),
+        ("revision", ""),
+    ):
+        value = call.identity.get(name)
+        if value and value != usual and not (name == "endpoint" and made["name"] == "anthropic"):
+            arguments.append(f"{name}={value!r}")
+    batch = ", batch=True" if made.get("batch") else ""
+    return f"lf.{ENGINES[made['name']][1]}({', '.join(arguments)}, api_key=…{batch})"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from llmframe.engines.base import BatchEngine, Engine, Limits
 from llmframe.engines.sdk_settings import NO_KEY
-from llmframe.errors import ModelError
+from llmframe.errors import ModelError, warn_user
 from llmframe.options import get_options
 
-__all__ = ["ENGINES", "engine_for"]
+__all__ = ["ENGINES", "engine_for", "engine_made"]
 
 ENGINES: Final[dict[str, tuple[str, str]]] = {
     "anthropic": ("llmframe.engines.anthropic", "Anthropic"),
@@ -49,11 +50,7 @@ def engine_for(
     provider, _, name = model.partition("/")
     if provider not in ENGINES or not (name or provider == "local"):
         raise ModelError(_no_engine(model))
-    # The SDKs read these when a client is made, so a change of them is another engine.
-    scope = tuple(
-        value for key, value in sorted(os.environ.items()) if key.startswith(provider.upper() + "_")
-    )
-    mark = (model, bool(batch), sends, scope, os.getpid())
+    mark = (model, bool(batch), sends, _scope(provider), os.getpid())
     if mark not in _made:
         module, cls = ENGINES[provider]
         make = getattr(import_module(module), cls)
@@ -69,6 +66,40 @@ def engine_for(
     return _given(_made[mark], batch)
 
 
+def engine_made(
+    name: str, model: str, made: Mapping[str, Any], *, batch: bool
+) -> Engine | BatchEngine:
+    """An engine of another process, made again.
+
+    Args:
+        name: Before the slash, such as ``"openai"``.
+        model: Behind it.
+        made: What the engine's own `made` gave there.
+        batch: As it was made.
+
+    Raises:
+        ModelError: There it had a key from its environment, and here there is none.
+    """
+    mark = (name, model, batch, *_scope(name), *map(repr, sorted(made.items())), os.getpid())
+    if mark not in _made:
+        module, cls = ENGINES[name]
+        options = {option: value for option, value in made.items() if option != "key"}
+        if not made["key"]:
+            options["api_key"] = ""  # a key of this environment is not for that server
+        engine = getattr(import_module(module), cls)(model, batch=batch, **options)
+        if made["key"] and not engine.has_key:
+            raise ModelError(f"it had its key from {name.upper()}_API_KEY, which is not set here.")
+        _made[mark] = engine
+    return _made[mark]
+
+
+def _scope(provider: str) -> tuple[str, ...]:
+    # The SDKs read these when a client is made, so a change of them is another engine.
+    return tuple(
+        value for key, value in sorted(os.environ.items()) if key.startswith(provider.upper() + "_")
+    )
+
+
 def _given(model: Any, batch: bool | None) -> Engine | BatchEngine:
     if isinstance(model, Engine | BatchEngine) and not isinstance(model.limits, Limits):
         raise ModelError(
@@ -79,6 +110,8 @@ def _given(model: Any, batch: bool | None) -> Engine | BatchEngine:
         return model
     if isinstance(model, Engine):
         if batch:
+            if callable(twin := getattr(model, "batched", None)):
+                return cast(BatchEngine, twin())
             raise ModelError(
                 f"{model.name}/{model.model} has no batch API here. Leave batch=True out."
             )
@@ -98,13 +131,9 @@ def _embedded() -> str:
         )
     if "embedded" not in _said:
         _said.add("embedded")
-        import warnings
-
-        warnings.warn(
+        warn_user(
             "no model given; using the embedded SmolLM2-135M (a weak demo). "
-            "Set lf.set_options(model=…).",
-            UserWarning,
-            stacklevel=2,
+            "Set lf.set_options(model=…)."
         )
     return "local"
 

@@ -20,6 +20,7 @@ from llmframe.engines.base import Batch, BatchStatus, Line
 from llmframe.engines.http import Transport
 from llmframe.engines.sdk_settings import Settings
 from llmframe.engines.server import ServerEngine
+from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Result
 
@@ -65,6 +66,7 @@ class Anthropic(ServerEngine[Features]):
     name = "anthropic"
     _title = "Anthropic"
     _example = "claude-haiku-4-5"
+    _usual_endpoint = "/v1/messages"
     _adaptations = 5
     _batch_size = (MAX_REQUESTS, MAX_BYTES)
     _largest_batch = (MAX_REQUESTS, 256_000_000)
@@ -119,6 +121,18 @@ class Anthropic(ServerEngine[Features]):
     def _start(self, found: Settings, features: Features) -> None:
         super()._start(found, features)
         self._bodies = Bodies(self.model)
+
+    def batched(self) -> AnthropicBatch:
+        """The same engine with ``batch=True``.
+
+        Raises:
+            ModelError: It is of a class of the user's own.
+        """
+        if type(self) is not Anthropic:
+            raise ModelError(
+                f"{type(self).__name__} has no batches. Pass lf.Anthropic(…, batch=True)."
+            )
+        return self._as(AnthropicBatch)
 
     def _guess(self, found: Settings) -> Features:
         return Features(limit=min(DEFAULT_LIMIT, reply_most(self.model) or DEFAULT_LIMIT))

@@ -62,6 +62,7 @@ class OpenAI(ServerEngine[Features]):
     name = "openai"
     _title = "OpenAI"
     _example = "gpt-4.1-mini"
+    _usual_endpoint = _CHAT
     _adaptations = 6
     _batch_size = (MAX_REQUESTS, MAX_BYTES)
     _gather = staticmethod(settings)
@@ -111,6 +112,12 @@ class OpenAI(ServerEngine[Features]):
             cleanup=cleanup,
         )
 
+    def made(self) -> dict[str, Any] | None:
+        """As in `ServerEngine`."""
+        arguments = super().made()
+        own = {"endpoint": self.endpoint, "prompt_cache": self.prompt_cache}
+        return None if arguments is None else {**arguments, **own}
+
     def _start(self, found: Settings, features: Features) -> None:
         super()._start(found, features)
         self._meter = ServerMeter(self.base_url)
@@ -119,6 +126,18 @@ class OpenAI(ServerEngine[Features]):
     def figures(self) -> Figures | None:
         """What the server is doing, where it is vLLM's, behind ``http://``; None elsewhere."""
         return self._meter.figures()
+
+    def batched(self) -> OpenAIBatch:
+        """The same engine with ``batch=True``.
+
+        Raises:
+            ModelError: It is of a class of the user's own.
+        """
+        if type(self) is not OpenAI:
+            raise ModelError(
+                f"{type(self).__name__} has no batches. Pass lf.OpenAI(…, batch=True)."
+            )
+        return self._as(OpenAIBatch)
 
     def _guess(self, found: Settings) -> Features:
         features = features_of(self.model, found.official, self.prompt_cache)

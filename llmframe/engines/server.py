@@ -13,12 +13,11 @@ import logging
 import math
 import threading
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from llmframe.engines import live
 from llmframe.engines.base import Control, Limits, Source
@@ -26,7 +25,7 @@ from llmframe.engines.http import Http, Transport, Unsent
 from llmframe.engines.limiter import Limiter, Outcome
 from llmframe.engines.redaction import scrub
 from llmframe.engines.sdk_settings import Settings
-from llmframe.errors import ModelError
+from llmframe.errors import ModelError, warn_user
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
 
@@ -39,6 +38,7 @@ class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
+E = TypeVar("E", bound="ServerEngine[Any]")
 F = TypeVar("F", bound=_Dataclass)
 """What a server takes, as far as it is known: the `Features` of an engine."""
 
@@ -51,6 +51,10 @@ class ServerEngine(ABC, Generic[F]):
     """The class as a user writes it, and the provider."""
     _example: str
     """A model's name, for messages."""
+    _usual_endpoint: str
+    """The path that goes without saying."""
+    endpoint = revision = ""  # what `repr` needs, should anything be raised
+    cleanup = False
     _adaptations: int
     """Times that one request is changed to what its server takes: each of the features once."""
     _batch_size: tuple[int, int]
@@ -97,12 +101,17 @@ class ServerEngine(ABC, Generic[F]):
         self.endpoint = endpoint
         self.revision = revision
         self.cleanup = cleanup
+        usual_requests, usual_bytes = self._batch_size
+        self._batch_size = (
+            int(max_batch_requests or usual_requests),
+            int(max_batch_bytes or usual_bytes),
+        )
         features = self._guess(found)
         self.limits = Limits(
             concurrency=int(concurrency or Limits().concurrency),
             choices=self._scores(features),
-            max_requests=int(max_batch_requests or self._batch_size[0]) if batch else None,
-            max_bytes=int(max_batch_bytes or self._batch_size[1]) if batch else None,
+            max_requests=self._batch_size[0] if batch else None,
+            max_bytes=self._batch_size[1] if batch else None,
         )
         self._start(found, features)
         self._check()
@@ -129,6 +138,19 @@ class ServerEngine(ABC, Generic[F]):
         self._said: set[str] = set()
         self._transport: Transport | None = None
         self._opening = threading.Lock()
+        self._twin: Any = None
+
+    def _as(self, kind: type[E]) -> E:
+        """This engine as one of its kind in batches: the same settings, key and client."""
+        if self._twin is None:
+            twin = object.__new__(kind)
+            twin.__dict__.update(self.__dict__)
+            requests, most = self._batch_size
+            twin.limits = replace(self.limits, max_requests=requests, max_bytes=most)
+            twin._start(self._settings, self._features)
+            twin._check()
+            self._twin = twin
+        return cast(E, self._twin)
 
     @abstractmethod
     def _guess(self, found: Settings) -> F:
@@ -158,7 +180,11 @@ class ServerEngine(ABC, Generic[F]):
         """What to tell the user of a feature that the server turned out not to have."""
 
     def __repr__(self) -> str:
-        return f"{self._title}({self.model!r}, base_url={self.base_url!r})"
+        usual = {"", self._usual_endpoint}
+        more = f", endpoint={self.endpoint!r}" if self.endpoint not in usual else ""
+        more += f", revision={self.revision!r}" if self.revision else ""
+        more += ", cleanup=True" if self.cleanup else ""
+        return f"{self._title}({self.model!r}, base_url={self.base_url!r}{more})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but keys, headers and what is open."""
@@ -169,6 +195,7 @@ class ServerEngine(ABC, Generic[F]):
             "revision": self.revision,
             "cleanup": self.cleanup,
             "limits": self.limits,
+            "_batch_size": self._batch_size,
             "base_url": self.base_url,
             "features": self._features,
         }
@@ -189,6 +216,41 @@ class ServerEngine(ABC, Generic[F]):
             "model": self.model,
             "revision": self.revision,
         }
+
+    def made(self) -> dict[str, Any] | None:
+        """Arguments that make this engine again in another process, with a key from there.
+
+        Returns:
+            Plain JSON without secrets; ``key`` says whether the environment has to bring one.
+            None where a key, headers or a client were given: those are stored nowhere, and no
+            other key is for this server.
+        """
+        found, key = self._settings, None
+        if self.official:
+            key = True  # whatever key is there is for this provider; its account is looked at
+        elif found.client is None:
+            here = self._gather(base_url=self.base_url)
+            if _same(found, here):
+                key = here.has_key
+            elif _same(found, self._gather(base_url=self.base_url, api_key="")):
+                key = False
+        if key is None:
+            return None
+        return {
+            "key": key,
+            "base_url": self.base_url,
+            "timeout": self.timeout,
+            "concurrency": self.limits.concurrency,
+            "revision": self.revision,
+            "max_batch_requests": self._batch_size[0],
+            "max_batch_bytes": self._batch_size[1],
+            "cleanup": self.cleanup,
+        }
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it has a key, or a client that brings one."""
+        return self._settings.has_key
 
     def scrub(self, text: str) -> str:
         """The text with every secret of this engine, and all that looks like one, taken out."""
@@ -302,9 +364,13 @@ class ServerEngine(ABC, Generic[F]):
         while self._notices:
             text = self._notices.pop(0)
             try:
-                warnings.warn(text, UserWarning, stacklevel=3)
+                warn_user(text)
             except UserWarning:  # a notice must not end a paid job
                 _log.warning(text)
+
+
+def _same(one: Settings, other: Settings) -> bool:
+    return (one.root, one.headers) == (other.root, other.headers)
 
 
 def _is_seconds(value: Any) -> bool:
