@@ -177,7 +177,8 @@ class Call:
             prompt: The call's prompt, bound to any frame.
             keep_prompts: False leaves it out, and every text that belongs to it.
         """
-        kept = keep_prompts and prompt.code is None
+        # Of a function there is only its name, which is no prompt.
+        kept = keep_prompts or prompt.code is not None
         return json.dumps(
             {
                 "verb": self.verb,
@@ -227,7 +228,7 @@ def call_from(
     rebuilt = form or form_from(data.pop("form"))
     data.pop("form", None)
     return Call(
-        bind=bind or _Stored(stored, data["code"]),
+        bind=bind or _Stored(stored, data["verb"]),
         form=rebuilt,
         sampling=sampling,
         labels=labels_from(labels) if labels else None,
@@ -241,22 +242,23 @@ def call_from(
 class _Stored:
     """A prompt kept as JSON, looked up by name on whatever frame comes."""
 
-    def __init__(self, data: Mapping[str, Any] | None, code: str | None) -> None:
+    def __init__(self, data: Mapping[str, Any] | None, verb: str) -> None:
         self._data = data
-        self._code = code
+        self._verb = verb
 
     def __call__(self, names: Sequence[Hashable], index_names: Sequence[Hashable] = ()) -> Prompt:
-        if self._data is None:
-            why = (
-                f"is Python code ({self._code.partition('#')[0]}) that the store does not hold"
-                if self._code
-                else "was not stored (keep_prompts=False)"
-            )
-            raise PromptError(
-                f"this job's prompt {why}. Pass it, and its system text if it had one: "
-                f"join(df, prompt=…, system=…)."
-            )
-        return prompt_from(self._data, names, index_names)
+        code = None if self._data is None else self._data.get("code")
+        if self._data is not None and code is None:
+            return prompt_from(self._data, names, index_names)
+        why = (
+            f"is Python code ({code.partition('#')[0]}) that the store does not hold"
+            if code
+            else "was not stored (keep_prompts=False)"
+        )
+        how = "Pass it, and its system text if it had one: join(df, prompt=…, system=…)."
+        if self._verb != "map":  # what it puts around a prompt cannot be passed
+            how = f"The same {self._verb}(…) on the frame gives the answers and pays none twice."
+        raise PromptError(f"this job's prompt {why}. {how}")
 
 
 def _plain_name(name: Hashable) -> Any:

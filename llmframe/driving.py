@@ -9,12 +9,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from llmframe import comebacks, exits
 from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import BudgetError, EngineError, StoreError, warn_user
+from llmframe.errors import (
+    EngineError,
+    StoreError,
+    on_behalf,
+    user_line,
+    warn_user,
+)
 from llmframe.journal import BatchRecord, JobRecord, Journal
 from llmframe.lanes import UNSENT, twin_of
 from llmframe.launches import run_over
@@ -49,7 +56,9 @@ class Driven:
         self._canceled = False
         self._heard = False  # whoever waits has been told how the run ended
         self._failed: str | None = None  # why an earlier run did, while its batches are read
-        self._batch = bool(json.loads(record.engine).get("batch"))
+        made = json.loads(record.engine)
+        self._batch = bool(made.get("batch"))
+        self._remade = made.get("made") is not None  # in any process, and not only in this one
 
     # -- the run -----------------------------------------------------------------------------
 
@@ -72,7 +81,8 @@ class Driven:
         if run.left:
             exits.enter(run, self._done)
             name = f"llmframe-{self.id}"
-            threading.Thread(target=self._drive, args=(run,), name=name, daemon=True).start()
+            drive = partial(on_behalf, user_line(), self._drive, run)
+            threading.Thread(target=drive, name=name, daemon=True).start()
         else:
             self._finish(run)
             self._done.set()
@@ -96,7 +106,7 @@ class Driven:
 
     def _finish(self, run: Run) -> None:
         run.outcome.decide()
-        counts = run.outcome.counts()
+        counts = run.outcome.answers()
         error = str(run.error) if run.error else self._failed
         if run.error is not None:
             self._state = "failed"
@@ -113,9 +123,9 @@ class Driven:
                 while run.lane.busy:
                     time.sleep(0.02)
                 ids = self._batch_ids()
-                if ids and isinstance(run.error, EngineError | BudgetError):
+                if ids and comebacks.leaves_batches(run.error):
                     # Said last: until now its batches were still being created, read or closed.
-                    left = comebacks.at_provider(self.id, run.engine.name, ids)
+                    left = comebacks.at_provider(self.id, run.engine.name, ids, self._remade)
                     run.error.args = (f"{run.error} {left}",)
                 run.lane.let_go()
             self._journal.update_job(
@@ -127,6 +137,11 @@ class Driven:
                 spent=run.progress().cost,
             )
             self._journal.leave(self.id)
+            refused = isinstance(run.error, StoreError) and run.ledger.empty
+            if refused and not self._journal.batches(self.id, open_only=False):
+                # Nothing was done: each further try would be one more dead job.
+                self._record = self._journal.job(self.id) or self._record
+                self._journal.forget_job(self.id)
             self._journal.flush()
         except Exception as error:
             run.error = run.error or error
@@ -164,18 +179,18 @@ class Driven:
         resend: bool = False,
         ending: bool = False,
         live: bool = False,
+        how: str = "resume",
     ) -> None:
         prepared, record = self._prepared, self._journal.job(self.id) or self._record
+        if record.driver is not None:  # first: no engine would help
+            raise comebacks.driven(record)
         engine: Engine | BatchEngine
         if model is None and prepared is not None:
             engine = prepared.engine
         else:
-            engine = engine_again(record, self._call, model)
+            engine = engine_again(record, self._call, model, how)
         if not self._journal.drive(self.id):
-            raise StoreError(
-                f"job {self.id} is driven by {record.driver}; wait there, or end that process. "
-                f"lf.job({self.id!r}).wait() watches it from here."
-            )
+            raise comebacks.driven(self._journal.job(self.id) or record)
         try:
             work = self._run and self._run.work
             run = run_over(
@@ -283,7 +298,7 @@ class Driven:
             self._done.wait(1.5)
         counts, rows = run.outcome.counts(), run.work.count
         ids = [] if run.lane is None else self._batch_ids()
-        return comebacks.interrupted(self.id, counts, rows, run.engine.name, ids)
+        return comebacks.interrupted(self.id, counts, rows, run.engine.name, ids, self._remade)
 
     def _batches(self, open_only: bool = True) -> list[BatchRecord]:
         """The batches that were sent, those that it took over included."""
@@ -298,19 +313,23 @@ class Driven:
 
     # -- ended -------------------------------------------------------------------------------
 
-    def cancel(self: J) -> J:
-        """Stop the job; what is done is kept.
+    def cancel(self: J, *, model: Any = None) -> J:
+        """Stop the job; what is done is kept, and the other rows stay pending.
 
         Batches at the provider are cancelled, and what they had done by then is read: that goes
         on in the background where it takes longer than two seconds.
+
+        Args:
+            model: As in `resume`.
 
         Raises:
             StoreError: Another process drives it; another account, server or model sent it.
         """
         if not self._going:
-            if not self._resumable():
+            record = self._journal.job(self.id) or self._record
+            if record.driver is None and not self._resumable():
                 return self
-            self._take_up(ending=True)
+            self._take_up(model, ending=True, how="cancel")
         run = self._run
         assert run is not None
         self._canceled = True
@@ -334,7 +353,7 @@ class Driven:
         if not self._batch or not live:
             return self.wait()
         if not self._going:
-            self._take_up(model, ending=True)
+            self._take_up(model, ending=True, how="finish")
         run = self._run
         assert run is not None
         self._end(run)
@@ -372,7 +391,7 @@ class Driven:
         return in_doubt(self._journal, run.lane.jobs)
 
 
-def tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+def wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
     """Set an event of a loop from any thread."""
     # The loop that awaited may be closed by now, and nobody listens any more.
     with contextlib.suppress(RuntimeError):

@@ -201,6 +201,7 @@ def check_output(
     *,
     if_exists: Literal["raise", "replace", "fill"],
     own: Callable[[str], bool],
+    remedy: str | None = None,
 ) -> None:
     """Refuse output columns that would overwrite what is not ours, before anything is sent.
 
@@ -209,6 +210,7 @@ def check_output(
         names: Output columns.
         if_exists: What the user said.
         own: Whether llmframe itself wrote a column of the input, by its name.
+        remedy: What to do about a column that exists; None: with the keywords of a verb.
 
     Raises:
         SchemaError: A column exists, is asked for twice, or cannot be told from another.
@@ -230,11 +232,12 @@ def check_output(
             if text in written(data):
                 raise SchemaError(
                     f"column {text!r} was written by another call (job {written(data)[text]}), or "
-                    f'changed since. if_exists="replace" or "fill", or another into=.'
+                    f"changed since. "
+                    + (remedy or 'if_exists="replace" or "fill", or another into=.')
                 )
             raise SchemaError(
                 f"column {text!r} exists and was not written by llmframe. "
-                f'if_exists="replace" or "fill", or into="{free}".'
+                + (remedy or f'if_exists="replace" or "fill", or into="{free}".')
             )
 
 

@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 
 from llmframe import frames, joins
-from llmframe.calls import Call
-from llmframe.driving import Driven, tell
-from llmframe.errors import BudgetError, EngineError, RowsFailed, StoreError, warn_user
+from llmframe.calls import Call, call_from
+from llmframe.driving import Driven, wake
+from llmframe.errors import (
+    BudgetError,
+    EngineError,
+    Line,
+    RowsFailed,
+    StoreError,
+    on_behalf,
+    user_line,
+)
 from llmframe.lanes import CONFLICTS
+from llmframe.notices import foreign, tell
 from llmframe.outcomes import Outcome, judged, outcome_of
-from llmframe.reopened import stored_failures, with_code
+from llmframe.reopened import remember, stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
 from llmframe.standings import standing
 from llmframe.stored import stored_work
@@ -53,7 +62,7 @@ class Job(Driven):
         if doubts:
             outcome = outcome.snapshot()
             outcome.doubt(doubts)
-        counts = outcome.counts()
+        counts = outcome.answers()
         progress = run.progress()
         state = self._state if self._done.is_set() else "running"
         return JobStatus(
@@ -65,6 +74,7 @@ class Job(Driven):
             progress.usage,
             progress.awaited,
             0 if run.lane is None else len(self._batches(open_only=False)),
+            error=(str(run.error) if run.error else self._failed) if state == "failed" else None,
         )
 
     def _status_by_journal(self) -> JobStatus:
@@ -82,15 +92,17 @@ class Job(Driven):
             seen.awaited,
             seen.batches,
             seen.reader,
+            record.error if seen.state == "failed" else None,
         )
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._awaited().__await__()
+        return self.awaited(user_line()).__await__()
 
-    async def _awaited(self) -> Any:
+    async def awaited(self, line: Line) -> Any:
+        """As `result`, without blocking the loop; what it warns of is told at `line`."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        self._callbacks.append(lambda: tell(loop, ended))
+        self._callbacks.append(lambda: wake(loop, ended))
         try:
             while not self._done.is_set() and self._run is not None:
                 # The timed wait lets a kernel's interrupt through at once.
@@ -102,7 +114,7 @@ class Job(Driven):
             if self._run is not None:
                 self._run.stop("abort")
             raise
-        return await asyncio.to_thread(self.result)
+        return await asyncio.to_thread(on_behalf, line, self.result)
 
     # -- results -----------------------------------------------------------------------------
 
@@ -116,7 +128,7 @@ class Job(Driven):
         """Wait, and raise what ended the job early, if anything did."""
         self._settle()
         if self._run is not None and self._run.error is not None:
-            raise _with_result(self._run.error, self.join())
+            raise _with_result(self._run.error, self._here()[0])
 
     def result(self) -> Any:
         """Wait, and join as the verb itself does: with its warnings and its errors."""
@@ -124,16 +136,16 @@ class Job(Driven):
         run, prepared = self._run, self._prepared
         if run is None or prepared is None:
             return self.join()
+        out, _ = self._here()
         if run.error is not None:
-            raise _with_result(run.error, self.join())
+            raise _with_result(run.error, out)
         if self._state in {"interrupted", "canceled", "failed"}:
             raise EngineError(
                 f"job {self.id} was stopped: {run.left:,} requests are without an answer. "
                 f"The same call sends the rest.",
                 retryable=True,
-                result=self.join(),
+                result=out,
             )
-        out = self.join()
         scores = prepared.engine.limits.choices
         joins.warn(self._call, run.outcome, prepared.keep_failed, scores)
         if self._call.errors == "raise" and run.outcome.counts()["failed"]:
@@ -157,28 +169,71 @@ class Job(Driven):
         Returns:
             DataFrame or Series as the verb gives it; rows without an answer are NA.
 
+        Warns:
+            RowsFailedWarning: Rows failed, or the job ended early: the message says why.
+            UserWarning: Rows of `df` are none that the job asked; or they wait, and for what.
+
         Raises:
             StoreError: No `df`, and this process has not the job's own.
+            SchemaError: An output column is in `df` already, and is not llmframe's.
         """
+        if df is None:
+            out, outcome = self._here()
+            self._tell(outcome, 0)
+            return out
         call = self._call
         if prompt is not None or schema is not None:
             call = with_code(call, prompt, schema, system)
-        if df is None:
-            if self._prepared is None or self._run is None:
-                raise StoreError(
-                    f"job {self.id} was made by another process, so its frame is not here. "
-                    f"Pass it: lf.job({self.id!r}).join(df)."
-                )
-            outcome = self._run.outcome if self._done.is_set() else self._run.outcome.snapshot()
-            outcome.doubt(self._doubts())
-            return self._joined(self._prepared.data, call, outcome)
+        self._refuse_foreign_columns(df)
         outcome = self.on(df, call)
-        if call is not self._call and len(outcome.work) and not outcome.found:
-            warn_user(
-                f"none of the {len(outcome.work):,} prompts of this frame is one that job "
-                f"{self.id} asked. Is it the same prompt=, schema= and system=?"
-            )
+        strangers = foreign(outcome, self._journal, self.id)
+        if call is not self._call and strangers < int((outcome.work.inverse >= 0).sum()):
+            self._call = call
+            remember(self.id, call, self._journal)  # for what `df.llm` will ask of the frame
+        self._tell(outcome, strangers)
         return self._joined(df, call, outcome)
+
+    def _here(self) -> tuple[Any, Outcome]:
+        """The frame of this process with what is answered so far, and nothing said."""
+        if self._prepared is None or self._run is None:
+            raise StoreError(
+                f"job {self.id} was made by another process, so its frame is not here. "
+                f"Pass it: lf.job({self.id!r}).join(df)."
+            )
+        run = self._run
+        if self._going:
+            outcome = run.outcome.snapshot()
+        elif run.left:  # others may have answered since
+            outcome = outcome_of(run.work, self._journal, self._record.created)
+        else:
+            outcome = run.outcome
+        outcome.doubt(self._doubts())
+        return self._joined(self._prepared.data, self._call, outcome), outcome
+
+    def _tell(self, outcome: Outcome, strangers: int) -> None:
+        if not self._going:
+            tell(outcome, strangers, self.status(), self._remade)
+
+    def _refuse_foreign_columns(self, df: Any) -> None:
+        """As the verb does, before a column of the user's own is overwritten."""
+        call, look = self._call, self._call.look
+        if call.verb == "filter":
+            return
+        more = joins.detail_names(look["prefix"]) if look.get("details") else []
+        own = joins.written_by(df, call.verb, self._call_of)
+        frames.check_output(
+            df,
+            [*call.columns, *more],
+            if_exists=look.get("if_exists", "raise"),
+            own=own,
+            remedy="Rename it, or drop it before join(df).",
+        )
+
+    def _call_of(self, job: str) -> Call | None:
+        if job == self.id:
+            return self._call
+        record = self._journal.job(job)
+        return None if record is None else call_from(record.call)
 
     def _joined(self, data: Any, call: Call, outcome: Outcome) -> Any:
         look = call.look
@@ -206,6 +261,11 @@ class Job(Driven):
     def verb(self) -> str:
         """Which verb made it."""
         return self._call.verb
+
+    @property
+    def model(self) -> str:
+        """Who answers, such as ``"openai/gpt-4.1-mini"``."""
+        return f"{self._call.identity['provider']}/{self._call.identity['model']}"
 
     def trace_on(self, df: Any, label: Any, position: int | None) -> Trace:
         """As `trace`, for a row of `df`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,16 @@ from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
 from llmframe.work import FAILED, STATUS
 
-__all__ = ["details", "examples", "export", "failed_text", "failures", "joined", "warn"]
+__all__ = [
+    "details",
+    "examples",
+    "export",
+    "failed_text",
+    "failures",
+    "joined",
+    "warn",
+    "written_by",
+]
 
 _DETAILS: Final[tuple[tuple[str, str], ...]] = (
     ("status", "category"),
@@ -188,6 +197,30 @@ def place_of(data: Any, label: Any) -> int:
     )
 
 
+def written_by(
+    data: Any, verb: str, call_of: Callable[[str], Call | None]
+) -> Callable[[Any], bool]:
+    """Whether a column of `data` was written by the same verb.
+
+    Args:
+        data: The frame.
+        verb: Such as ``"map"``.
+        call_of: What the job of an id asked; None where it is not known.
+    """
+    written = frames.written(data)
+
+    def own(column: Any) -> bool:
+        name = written.get(column)
+        if name is None:
+            return False
+        call = call_of(name)
+        if call is None:
+            return True  # purged, or another store's: the frame itself says it is ours
+        return call.verb == verb and looks_written(data, column, call)
+
+    return own
+
+
 def looks_written(data: Any, column: str, call: Call) -> bool:
     """Whether a column still has the dtype that a call gave it.
 
@@ -249,13 +282,18 @@ def failed_text(call: Call, outcome: Outcome) -> str:
         f"{count:,} {kind}" + (f" (max_tokens={limit})" if kind == "truncated" and limit else "")
         for kind, count in kinds.most_common()
     ]
+    unread = kinds["needs_code"]
     told = sum(n for kind, n in kinds.items() if kind in KINDS and KINDS[kind].rerun == "told")
-    if told == kinds.total():
+    if unread == kinds.total():
+        again = "the answers are stored: join(df, schema=…) reads them with the class they need"
+    elif told == kinds.total():
         again = 'the provider refused these, so only retry="all" asks them again'
     else:
         again = "the same call asks only these"
         if told:
             again += f', less the {told:,} that the provider refused (retry="all" asks them too)'
+        if unread:
+            again += f"; the {unread:,} answers that need a class are read by join(df, schema=…)"
     return (
         f"{kinds.total():,} of {outcome.work.count:,} rows are NA: {', '.join(parts)}. "
         f"See out.llm.failures(); {again}."

@@ -27,7 +27,7 @@ from llmframe.journal import Entry, JobRecord, Journal, new_job_id
 from llmframe.keywords import Common
 from llmframe.launches import journal_of, run_over
 from llmframe.outcomes import Lost, Outcome, as_result, entry_of, outcome_of
-from llmframe.reopened import save_rows, with_code
+from llmframe.reopened import remember, save_rows, with_code
 from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
 from llmframe.verbs import prepare_map
@@ -218,7 +218,8 @@ def from_jsonl(
     _take_in(path, work, journal, stored["engine"])
     outcome = outcome_of(work, journal, made)
     _lose_the_rest(outcome, path, journal)
-    journal.update_job(name, state="done", finished=time.time(), counts=outcome.counts())
+    journal.update_job(name, state="done", finished=time.time(), counts=outcome.answers())
+    remember(name, call, journal)  # with its code, for what `df.llm` will ask of the frame
     out = joins.joined(data, call, outcome, name)
     joins.warn(call, outcome)
     if errors == "raise" and outcome.counts()["failed"]:

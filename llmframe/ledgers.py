@@ -65,6 +65,11 @@ class Ledger:
         if latency is not None:
             self.latencies.append(latency)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was answered by this run, and nothing paid."""
+        return not (self.rows["ok"] or self.maybe_paid) and self.usage == Usage()
+
     def late(self, first: Sequence[Entry], text: str | None) -> None:
         """One more reply to a request that had these already."""
         self.extra += 1

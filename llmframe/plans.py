@@ -22,6 +22,10 @@ _SAMPLE: Final = 200
 _REPLY: Final = {"str": 40, "category": 8, "object": 60}
 _LIMIT: Final = {"str": 512, "category": 64, "object": 1024}
 _TEXT: Final = 150
+_SHOWN: Final = 24
+"""Lines of a prompt that a plan shows."""
+_WIDEST: Final = 1000
+"""And characters of each."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,8 +118,22 @@ class Plan(Sheet):
             yield "advice", sentence
 
     def _texts(self) -> Iterable[tuple[str, str]]:
+        before: list[str] = []
         for place, prompt in enumerate(self.prompts, 1):
-            yield f"prompt {place}", prompt
+            lines = prompt.splitlines()
+            same = next((i for i, (a, b) in enumerate(zip(before, lines)) if a != b), 0)  # noqa: B905
+            told = [f"… ({same} lines as in prompt 1)"] if same > 1 else []
+            yield f"prompt {place}", "\n".join(told + _clipped(lines[same if told else 0 :]))
+            before = before or lines
+
+
+def _clipped(lines: list[str]) -> list[str]:
+    """A prompt that fits a screen: its start and its end, where the row's own text is."""
+    if len(lines) > _SHOWN:
+        head = _SHOWN // 2
+        left = len(lines) - 2 * head
+        lines = [*lines[:head], f"… ({left} more lines; .prompts has them)", *lines[-head:]]
+    return [line if len(line) <= _WIDEST else f"{line[:_WIDEST]} …" for line in lines]
 
 
 def _expected(field: Field) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from llmframe import joins
 from llmframe.calls import Call
@@ -14,7 +14,24 @@ from llmframe.prompts import build
 from llmframe.schemas.forms import form
 from llmframe.work import Work
 
-__all__ = ["save_rows", "stored_failures", "with_code"]
+__all__ = ["remember", "remembered", "save_rows", "stored_failures", "with_code"]
+
+_KEPT: Final = 10_000
+
+_calls: dict[str, tuple[Call, Journal]] = {}
+"""Calls of this process by job id: they hold the code that the journal cannot."""
+
+
+def remember(job: str, call: Call, journal: Journal) -> None:
+    """Keep what a job asks, with its code, for as long as this process lives."""
+    _calls[job] = (call, journal)
+    while len(_calls) > _KEPT:
+        del _calls[next(iter(_calls))]
+
+
+def remembered(job: str) -> tuple[Call, Journal] | None:
+    """What `remember` kept of a job."""
+    return _calls.get(job)
 
 
 class Labelled(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, overload
 
+from llmframe.columns import name_text
 from llmframe.journal import Entry
 from llmframe.progress import Awaited, waiting
 from llmframe.requests import Message
@@ -35,6 +36,7 @@ class JobStatus(Sheet):
         awaited: Its batches at the provider.
         batches: Batches that were sent for it so far.
         reader: Id of the job that took over its batches, where another call did.
+        error: What ended the job early, if anything did.
     """
 
     id: str
@@ -46,6 +48,7 @@ class JobStatus(Sheet):
     awaited: tuple[Awaited, ...] = ()
     batches: int = 0
     reader: str | None = None
+    error: str | None = None
 
     @property
     def ok(self) -> int:
@@ -99,6 +102,8 @@ class JobStatus(Sheet):
         yield "rows", number(self.rows)
         yield from self.standing()
         yield "cost", money(self.cost)
+        if self.error is not None:
+            yield "ended early", self.error
 
     def standing(self) -> Iterable[tuple[str, str]]:
         """Rows by status, and the batches at the provider."""
@@ -270,13 +275,16 @@ class JobTable(Sequence["Job"]):
         return len(self._jobs)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """One line a job, as text: id, state, rows, answered, failed, batches, cost, age."""
+        """One line a job, as text: what it is, where it stands, what it cost."""
         for job in self._jobs:
             status = job.status()
             done = status.ok + status.cached
             yield (
                 status.id,
                 status.shown_state,
+                job.verb,
+                ", ".join(map(name_text, job.call.columns)) if job.verb != "filter" else "",
+                job.model,
                 number(status.rows),
                 number(done),
                 number(status.failed),
@@ -285,7 +293,19 @@ class JobTable(Sequence["Job"]):
                 age(time.time() - job.created),
             )
 
-    _HEADER = ("id", "state", "rows", "answered", "failed", "at the provider", "cost", "age")
+    _HEADER = (
+        "id",
+        "state",
+        "verb",
+        "columns",
+        "model",
+        "rows",
+        "answered",
+        "failed",
+        "at the provider",
+        "cost",
+        "age",
+    )
 
     def __repr__(self) -> str:
         if not self._jobs:

@@ -7,13 +7,13 @@ import time
 import weakref
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from llmframe import pilots
 from llmframe.brakes import UNLIMITED, output_limit
-from llmframe.calls import Call, call_from
+from llmframe.calls import call_from
 from llmframe.costs import Price
 from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, ModelError, StoreError, warn_user
@@ -24,7 +24,7 @@ from llmframe.launches import journal_of, run_over
 from llmframe.options import get_options
 from llmframe.plans import Plan, estimate, plan_of, price_of
 from llmframe.prepared import Prepared
-from llmframe.reopened import save_rows
+from llmframe.reopened import remember, remembered, save_rows
 from llmframe.reports import JobTable
 from llmframe.results import Usage
 from llmframe.runs import Run
@@ -36,12 +36,7 @@ __all__ = ["job", "jobs", "plan", "purge", "submit"]
 _live: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 """Jobs of this process, so that `job(id)` finds the one that is running."""
 
-_calls: dict[str, tuple[Call, Journal]] = {}
-"""Calls of this process by job id: they hold the code that the journal cannot."""
-
 _said: set[str] = set()
-
-_KEPT: Final = 10_000
 
 
 def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
@@ -192,9 +187,7 @@ def submit(prepared: Prepared) -> Job:
     save_rows(journal, name, work, prepared.table)
     job = Job(name, prepared.call, journal, record)
     _live[name] = job
-    _calls[name] = (prepared.call, journal)
-    while len(_calls) > _KEPT:
-        del _calls[next(iter(_calls))]
+    remember(name, prepared.call, journal)
     _mention_shared_answers(work)
     job.start(prepared, run)
     return job
@@ -214,11 +207,15 @@ def _mention_shared_answers(work: Work) -> None:
 
 def _engine(prepared: Prepared, run: Run) -> dict[str, Any]:
     """What makes the engine again in another process, and what the job was expected to cost."""
+    engine = prepared.engine
+    # Only what is at a provider is come back to with an engine.
+    made = getattr(engine, "made", None) if run.lane is not None else None
     return {
-        "name": prepared.engine.name,
-        "model": prepared.engine.model,
+        "name": engine.name,
+        "model": engine.model,
         "batch": run.lane is not None,
         "estimate": _estimate(prepared, run),
+        **({"made": made()} if callable(made) else {}),
     }
 
 
@@ -254,7 +251,8 @@ def job(id: str) -> Job:
     """
     if (here := _live.get(id)) is not None:
         return here
-    journal = _calls[id][1] if id in _calls else Journal.open()
+    known = remembered(id)
+    journal = known[1] if known is not None else Journal.open()
     record = journal.job(id)
     if record is None:
         near = [other.id for other in journal.jobs()][:3]
@@ -266,7 +264,8 @@ def job(id: str) -> Job:
 def _opened(record: JobRecord, journal: Journal) -> Job:
     if (here := _live.get(record.id)) is not None:
         return here
-    call = _calls[record.id][0] if record.id in _calls else call_from(record.call)
+    known = remembered(record.id)
+    call = known[0] if known is not None else call_from(record.call)
     return Job(record.id, call, journal, record)
 
 

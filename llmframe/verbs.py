@@ -6,7 +6,7 @@ frames, Series and namespaces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -172,7 +172,7 @@ def _prepare(
     asked_rows = None
     if verb != "filter":
         more = joins.detail_names(prefix) if given.details else []
-        own = _written_by(data, verb)
+        own = joins.written_by(data, verb, _call_of)
         frames.check_output(data, [*columns, *more], if_exists=given.if_exists, own=own)  # type: ignore[arg-type]
         if given.if_exists == "fill":
             asked_rows = frames.unfilled(data, columns)
@@ -196,6 +196,7 @@ def _prepare(
             "prefix": prefix,
             "keep_failed": keep_failed,
             "fill": given.if_exists == "fill",
+            "if_exists": given.if_exists,
         },
         around=bind.keywords,
         **classify,
@@ -263,18 +264,8 @@ def _companion(base: Hashable, name: str) -> Hashable:
     return f"{base}_{name}"
 
 
-def _written_by(data: Any, verb: str) -> Callable[[Any], bool]:
-    """Whether a column of `data` was written by the same verb."""
-    written = frames.written(data)
-
-    def own(column: Any) -> bool:
-        name = written.get(column)
-        if name is None:
-            return False
-        try:
-            found = job(name)
-        except StoreError:
-            return True  # purged, or another store's: the frame itself says it is ours
-        return found.verb == verb and joins.looks_written(data, column, found.call)
-
-    return own
+def _call_of(name: str) -> Call | None:
+    try:
+        return job(name).call
+    except StoreError:
+        return None

@@ -12,7 +12,17 @@ from llmframe.errors import StoreError
 from llmframe.journal.owners import Process, ensure, leave, living
 from llmframe.journal.values import CHUNK, JobRecord
 
-__all__ = ["create", "drive", "load", "proof", "prove", "row_chunk", "save_rows", "update"]
+__all__ = [
+    "create",
+    "drive",
+    "forget",
+    "load",
+    "proof",
+    "prove",
+    "row_chunk",
+    "save_rows",
+    "update",
+]
 
 _COLUMNS: Final = tuple(field.name for field in fields(JobRecord) if field.name != "driver")
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)}, driver FROM job"
@@ -61,6 +71,13 @@ def proof(db: sqlite3.Connection, mark: bytes) -> dict[str, Any] | None:
     rows = db.execute("SELECT engine FROM job WHERE engine LIKE ?", (like,)).fetchall()
     found = [json.loads(engine).get("proof") for (engine,) in rows]
     return max(filter(None, found), key=lambda one: float(one["at"]), default=None)
+
+
+def forget(db: sqlite3.Connection, process: Process, job: str) -> None:
+    """As `Journal.forget_job`."""
+    leave(db, process, job)
+    db.execute("DELETE FROM job_rows WHERE job = ?", (job,))
+    db.execute("DELETE FROM job WHERE id = ?", (job,))
 
 
 def unknown(job: str) -> StoreError:

@@ -209,6 +209,10 @@ class Journal:
         """
         self._writer.call(lambda db: jobs.update(db, self._process, id, fields))
 
+    def forget_job(self, id: str) -> None:
+        """A job that never came to anything is not listed; replies and batches are left alone."""
+        self._writer.call(lambda db: jobs.forget(db, self._process, id))
+
     def job(self, id: str) -> JobRecord | None:
         """The job of that id."""
         with self._read() as db:

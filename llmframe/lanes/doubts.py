@@ -115,7 +115,8 @@ def search(lane: Lane, doubt: Doubt) -> Batch | None:
         doubt.empty += 1
         return None
     if len(found) > 1:
-        log.warning("%d batches at %s have the tag %s", len(found), lane.name, doubt.tag)
+        # A batch of somebody else's may look like it: its results will tell, and it is left then.
+        log.info("%d batches at %s may be %s; the oldest is read", len(found), lane.name, doubt.tag)
     return min(found, key=lambda batch: batch.created_at)
 
 
@@ -171,7 +172,7 @@ def check_account(lane: Lane, record: BatchRecord) -> None:
     """
     if record.account and lane.account and record.account != lane.account:
         raise StoreError(
-            f"batch {record.provider_id or record.tag!r} of job {lane.job!r} belongs to the "
+            f"batch {record.provider_id or record.tag!r} of job {record.job!r} belongs to the "
             f"account {record.account!r}, this engine to {lane.account!r}. Use the account that "
             f"sent it; nothing was sent."
         )
@@ -179,7 +180,9 @@ def check_account(lane: Lane, record: BatchRecord) -> None:
 
 def other_account(lane: Lane, batch: str, error: EngineError) -> StoreError:
     """What to raise where a batch is refused or not there: it may be another account's."""
+    records = lane.journal.batches()
+    job = next((r.job for r in records if batch in {r.tag, r.provider_id}), lane.job)
     return StoreError(
-        f"{lane.name} does not show the batch {batch!r} of job {lane.job!r} to this account "
+        f"{lane.name} does not show the batch {batch!r} of job {job!r} to this account "
         f"(HTTP {error.status}). Use the key and the base_url that sent it; nothing was sent."
     )

@@ -267,6 +267,7 @@ class BatchServer:
         self.plans: list[Plan] = []
         self.plan = Plan()
         self.calls: Counter[str] = Counter()
+        self.keys: set[str] = set()  # every key that a request came with
         self.live: list[dict[str, Any]] = []
         self.refuse: set[str] = set()
         self.fail_next: list[int] = []
@@ -344,6 +345,7 @@ class BatchServer:
         self.calls[f"{request.method} {path}"] += 1
         self.headers.append(dict(request.headers))
         key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        self.keys.add(key)
         if self.accounts is not None and key not in self.accounts:
             return _error(401, f"Incorrect API key provided: {key}", code="invalid_api_key")
         if self.fail_next and not path.endswith(("/completions", "/responses")):
