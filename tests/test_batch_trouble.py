@@ -101,7 +101,8 @@ def test_another_process_sees_the_rate_limited_row_as_failed(limited: tuple[Any,
     with pytest.warns(lf.RowsFailedWarning):
         frame().llm.map(PROMPT, model=model)
     gc.collect()
-    out = lf.jobs()[0].join(frame())
+    with pytest.warns(lf.RowsFailedWarning, match="1 rate_limited"):
+        out = lf.jobs()[0].join(frame())
     assert out.llm.status().value_counts()["failed"] == 1
     with pytest.warns(lf.RowsFailedWarning):  # and the same call asks that row again
         frame().llm.map(PROMPT, model=model)
