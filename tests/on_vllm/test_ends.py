@@ -177,8 +177,6 @@ def test_a_dead_or_hung_child_ends_the_job_and_one_rerun_finishes_it(mortal):
     error, pid = fall(mortal, signal.SIGSTOP, 600)
     assert "no sign of life for 15 s" in str(error)
     assert gone(pid)
-    error, pid = fall(mortal, signal.SIGTERM, 600)  # a clean exit, of which vLLM says nothing
-    assert "vLLM died: its own process ended" in str(error)
     df = asked(600, "SIGSTOP")
     job = df.llm.submit.classify("text", COLOURS, model=mortal).wait()
     assert job.status().cached >= 20
