@@ -153,8 +153,8 @@ def test_a_request_that_cannot_be_encoded_is_refused_before_anything_is_sent(
     server: AnthropicServer,
 ) -> None:
     df = pd.DataFrame({"t": ["a", "b"]})
-    with pytest.raises(lf.EngineError, match="seed"):
-        df.llm.map("{t}", seed=3, model=engine_at(server))
+    with pytest.raises(lf.EngineError, match="messages"):
+        df.llm.map("{t}", extra={"messages": []}, model=engine_at(server))
     assert server.batches == {}
 
 

@@ -180,7 +180,7 @@ def test_readme_has_exactly_two_commands() -> None:
     run, test = commands
     assert "llmframe download" in run
     assert "examples/01_classify_tickets.py" in run
-    assert test.endswith("pytest")
+    assert test.endswith("-m pytest -n 2")
     for command in commands:
         assert command.startswith("python3 -m venv .venv && ")
         assert "://" not in command

@@ -261,7 +261,8 @@ def test_u119_an_interrupted_job_can_be_joined_from_another_process(
 
     job_id = message.split('lf.job("')[1].split('"')[0]
     before = server.count
-    out = lf.job(job_id).join(pd.DataFrame({"t": expected(20)}))
+    with pytest.warns(UserWarning, match="12 of 20 rows are without an answer"):
+        out = lf.job(job_id).join(pd.DataFrame({"t": expected(20)}))
 
     assert out["response"].dropna().tolist() == expected(8)
     assert statuses(out) == ["ok"] * 8 + ["pending"] * 12
@@ -351,7 +352,8 @@ def test_a_process_that_ends_with_a_job_running_ends_quietly(
 
     assert child.returncode == 0, err
     assert complaints(err) == ""
-    kept = lf.job(out.strip()).join(pd.DataFrame({"t": expected(10)}))
+    with pytest.warns(UserWarning, match="7 of 10 rows are without an answer"):
+        kept = lf.job(out.strip()).join(pd.DataFrame({"t": expected(10)}))
     assert kept["response"].dropna().tolist() == expected(3)
 
 
