@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import re
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -16,7 +14,7 @@ import pandas as pd
 from llmframe import frames, joins
 from llmframe.errors import StoreError, on_behalf, user_line, warn_user
 from llmframe.jsonl import from_jsonl, to_jsonl
-from llmframe.keywords import Asked
+from llmframe.keywords import spelled_out, undescribed
 from llmframe.outcomes import Outcome
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
@@ -36,7 +34,6 @@ __all__ = [
     "document",
     "register",
     "result",
-    "spelled_out",
 ]
 
 P = ParamSpec("P")
@@ -62,20 +59,6 @@ def _aresult(prepared: Prepared) -> Coroutine[Any, Any, Any]:
         return await found.awaited(line)
 
     return awaited()
-
-
-def spelled_out(function: Callable[..., Any], drop: int, self: bool) -> inspect.Signature:
-    """The signature with the common keywords spelled out, for `help` and completion."""
-    given = list(inspect.signature(function).parameters.values())[drop:]
-    own = [p for p in given if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    common = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
-        )
-        for field in fields(Asked)
-    ]
-    first = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)] if self else []
-    return inspect.Signature([*first, *own, *common])
 
 
 @contextlib.contextmanager
@@ -365,13 +348,7 @@ def document(verb: str, doc: str | None) -> None:
         for holder in holders:
             function = vars(holder)[name]
             known = {"self", *inspect.signature(function).parameters}
-            function.__doc__ = _without({"data", "source"} - known, text)
-
-
-def _without(names: set[str], doc: str) -> str:
-    """A docstring without the description of these arguments."""
-    lines = rf"^    (?:{'|'.join(names)}): .*\n(?:        .*\n)*"
-    return re.sub(lines, "", doc, flags=re.MULTILINE) if names else doc
+            function.__doc__ = undescribed(text, {"data", "source"} - known)
 
 
 class _Fresh:

@@ -6,8 +6,8 @@ from typing import Any, Unpack, cast, overload
 
 import pandas as pd
 
-from llmframe.accessor import ITSELF, Columns, document, result, spelled_out
-from llmframe.keywords import Common, described
+from llmframe.accessor import ITSELF, Columns, document, result
+from llmframe.keywords import Common, described, spelled_out
 from llmframe.verbs import (
     prepare_classify,
     prepare_extract,

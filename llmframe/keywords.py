@@ -7,7 +7,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypedDict
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from llmframe.errors import PromptError
 
-__all__ = ["Asked", "Common", "asked", "described"]
+__all__ = ["Asked", "Common", "asked", "described", "spelled_out", "undescribed"]
 
 
 class Common(TypedDict, total=False):
@@ -190,3 +190,23 @@ def described(doc: str | None) -> str | None:
     listed = inspect.cleandoc(Common.__doc__).partition("Attributes:\n")[2]
     line = r"^    \*\*\w+: Keywords of every verb\.$"
     return re.sub(line, lambda _: listed, inspect.cleandoc(doc), flags=re.MULTILINE)
+
+
+def undescribed(doc: str, names: set[str]) -> str:
+    """A docstring without the description of these arguments."""
+    lines = rf"^    (?:{'|'.join(names)}): .*\n(?:        .*\n)*"
+    return re.sub(lines, "", doc, flags=re.MULTILINE) if names else doc
+
+
+def spelled_out(function: Callable[..., Any], drop: int, self: bool) -> inspect.Signature:
+    """The signature with the common keywords spelled out, for `help` and completion."""
+    given = list(inspect.signature(function).parameters.values())[drop:]
+    own = [p for p in given if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    common = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+        )
+        for field in fields(Asked)
+    ]
+    first = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)] if self else []
+    return inspect.Signature([*first, *own, *common])
