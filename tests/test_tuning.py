@@ -66,7 +66,7 @@ def test_it_stops_at_the_knee_and_gives_the_engine_to_use():
     engine = Knee(room=8)
     tuning = lf.tune(df, "{t}", model=engine, start=2, stop=256)
     assert tuning.curve.index.tolist()[:4] == [2, 4, 8, 16]
-    # The knee was put at 8; on a busy machine, where the client is the slower part, it is seen later.
+    # The knee was put at 8; a busy machine blurs it, and it is seen later.
     assert 2 < tuning.best < tuning.curve.index[-1], tuning
     assert tuning.engine.limits.concurrency == tuning.best
     assert engine.limits.concurrency == 4
