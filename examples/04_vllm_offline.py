@@ -27,11 +27,11 @@ tickets = pd.read_csv(Path(__file__).parent / "data" / "tickets.csv")
 prompt = "Read the support ticket and answer in JSON.\n\n{ticket}"
 model = lf.VLLM(sys.argv[1], max_model_len=1024, enforce_eager=True)
 
-# Loads the model once, tries the table's own rows, and gives the engine to use.
+# Loads the model once, tries the table's own rows, and gives the engine to use: the loaded one.
 tuning = model.tune(tickets, prompt, Ticket, start=2, stop=16)
 print(tuning)
 
-with tuning.engine as model:
-    out = lf.map(tickets, prompt, Ticket, model=model)
+with tuning.engine as tuned:
+    out = lf.map(tickets, prompt, Ticket, model=tuned)
 print(out[["kind", "urgency", "due"]].dtypes)
 print((out.llm.status() == "ok").sum(), "of", len(out), "rows answered")

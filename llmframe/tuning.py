@@ -84,7 +84,7 @@ class Tuning(Sheet):
             say nothing.
         why: One sentence on why the curve ends where it does.
         knob: ``"max_num_seqs"``, or ``"concurrency"`` of a server.
-        engine: The engine to use, with `best` set.
+        engine: The engine to use, with `best` set; of `lf.VLLM` the loaded one, until `close`.
     """
 
     curve: pd.DataFrame
@@ -145,7 +145,8 @@ def tune(
         schema: As in `map`.
         model: An engine or its name: `lf.VLLM`, or a live server.
         start: The first number.
-        stop: The last; `lf.VLLM` is loaded once, for this many.
+        stop: The last. `lf.VLLM` is loaded once, for this many, in place of the same model that
+            was loaded for fewer; it stays loaded, and `Tuning.engine` uses it.
         slice: Rows of one point at most, evenly spread over the frame. A point takes four times
             as many rows as it has at once.
         **common: As in `map`.
@@ -171,9 +172,10 @@ def tune(
         )
     try:
         trials, why = _curve(bench, start, stop)
-    finally:
+    except BaseException:
         if in_batch:
             engine.close()
+        raise
     best, noise = choose(trials)
     if in_batch:
         made: Any = given.with_knobs(max_num_seqs=best)  # type: ignore[attr-defined]

@@ -6,17 +6,21 @@ library has `tests/on_vllm`.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pandas as pd
 import pytest
 
-from llmframe.engines import vllm_core, vllm_loading
+import llmframe as lf
+from llmframe.engines import vllm_core, vllm_errors, vllm_loading
 from llmframe.engines.base import Engine
 from llmframe.engines.vllm import VLLM
 from llmframe.engines.vllm_requests import Asked
@@ -37,12 +41,15 @@ class StandIn:
         in_flight_max: Most requests that it had at once.
         step_seconds: What a step takes.
         broken: Raised by the next step.
+        loaded: It was not shut down.
     """
 
     model_config = SimpleNamespace(max_model_len=10_000)
 
-    def __init__(self, latency: float) -> None:
+    def __init__(self, latency: float, max_num_seqs: int = 256) -> None:
         self.latency = latency
+        self.max_num_seqs = max_num_seqs
+        self.loaded = True
         self.waiting: dict[str, tuple[float, list[int]]] = {}
         self.in_flight_max = 0
         self.aborted: list[str] = []
@@ -50,7 +57,10 @@ class StandIn:
         self.broken: BaseException | None = None
         self.refuses = ""
         self.threads: set[int] = set()
-        self.engine_core = SimpleNamespace(shutdown=lambda: None)
+        self.engine_core = SimpleNamespace(shutdown=self.shutdown)
+
+    def shutdown(self) -> None:
+        self.loaded = False
 
     def add_request(self, name: str, prompt: dict[str, Any], params: Any) -> None:
         self.threads.add(threading.get_ident())
@@ -95,12 +105,13 @@ class EchoWords:
 
 
 @contextmanager
-def standing_in(latency: float, **options: Any) -> Iterator[VLLM]:
-    made = []
+def standing_in(latency: float, children: Sequence[Any] = (), **options: Any) -> Iterator[VLLM]:
+    made: list[StandIn] = []
 
     def load(model: str, given: Any) -> tuple[Any, list[Any]]:
-        made.append(StandIn(latency))
-        return SimpleNamespace(llm_engine=made[-1], get_tokenizer=lambda: None), []
+        assert not [engine for engine in made if engine.loaded], "no GPU holds two of them"
+        made.append(StandIn(latency, given["max_num_seqs"]))
+        return SimpleNamespace(llm_engine=made[-1], get_tokenizer=lambda: None), [*children]
 
     with (
         mock.patch.object(vllm_loading, "require"),
@@ -194,6 +205,90 @@ def test_a_dead_engine_ends_the_job_with_the_knob_and_the_next_call_loads_anew(e
         assert len(engine.loads) == 2
 
 
+class Child:
+    """A process of ours, as `multiprocessing` shows one."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        self.pid = self.process.pid
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    made = Child()
+    yield made
+    made.kill()
+    made.process.communicate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="vLLM's children are guarded on Linux")
+def test_the_guard_ends_the_child_it_was_started_for_and_no_other_of_its_id(child):
+    guard = vllm_loading.guard([child])
+    *command, pid, born = guard.args
+    assert pid == str(child.pid)
+    # Who has that id by then, began later.
+    late = subprocess.Popen([*command, pid, str(int(born) - 1)], stdin=subprocess.PIPE)
+    late.communicate()
+    assert child.is_alive()
+    guard.communicate()
+    assert child.process.wait(timeout=5) == -9
+    assert vllm_loading.guard([child]) is None, "it has ended"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="vLLM's children are guarded on Linux")
+def test_no_guard_outlives_close_however_the_engine_died(child):
+    over = threading.Event()
+    with standing_in(0.05, [child]) as engine:
+        drive(engine, requests(["load"]))
+        guard = vllm_core.loaded(engine._config())._guard
+        assert guard.poll() is None
+        # vLLM clears up in a thread of its own, too, and the two may wait for each other.
+        engine.loads[0].engine_core.shutdown = over.wait
+        child.kill()
+        child.process.wait()
+        engine.loads[0].broken = EngineDeadError("EngineCore encountered an issue.")
+        assert drive(engine, requests(["a"]))[0].failure.kind == "engine_lost"
+        engine.close()
+        assert guard.returncode is not None
+        over.set()
+
+
+def test_a_tuned_engine_is_the_loaded_one(tmp_path):
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(200)]})
+    with standing_in(0.01) as kept, VLLM(tmp_path, max_num_seqs=4) as model:
+        model.load()
+        tuning = model.tune(df, "{t}", start=2, stop=16)
+        # Not two at once, which `load` looks after, and not again for the number that is best.
+        assert [engine.max_num_seqs for engine in kept.loads] == [4, 16]
+        out = lf.map(df, "{t}", model=tuning.engine, into="a")
+        assert out["a"].tolist() == df["t"].tolist()
+        kept.loads[-1].in_flight_max = 0
+        lf.map(df, "{t}!", model=model, into="b")
+        assert kept.loads[-1].in_flight_max == 4, "its own number, as loaded for it"
+        assert len(kept.loads) == 2
+        assert kept.loads[-1].loaded
+    assert not kept.loads[-1].loaded, "one close is enough for both"
+    assert tuning.engine.figures() is None
+
+
+def test_a_busy_engine_is_not_closed_for_a_larger_one():
+    with standing_in(0.05, max_num_seqs=2) as engine:
+        stream = engine.stream(ListSource(requests(["a"] * 4)), Switch(limit=2))
+        first = next(stream)
+        larger = drive(engine.with_knobs(max_num_seqs=8), requests(["b"]))
+        assert [result.text for result in larger] == ["b"]
+        left = [result for results in stream for result in results]
+        assert [result.text for result in [*first, *left]] == ["a"] * 4
+
+
 def test_an_engine_that_hangs_is_given_up():
     with standing_in(0.0, timeout=0.3) as engine:
         drive(engine, requests(["load"]))
@@ -258,8 +353,8 @@ def test_the_library_that_is_not_there(monkeypatch):
     ],
 )
 def test_advice_names_the_knob(said, told):
-    assert told in vllm_loading.advice(said)
-    assert bool(vllm_loading.advice(said)) == bool(told)
+    assert told in vllm_errors.advice(said)
+    assert bool(vllm_errors.advice(said)) == bool(told)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,9 @@ class VLLM:
             if control.mode == "abort":
                 return
         _check(core)
-        stream = streams.Stream(source, control)
+        # Twice as many wait here where the batch itself keeps to `max_num_seqs`.
+        larger = core.config.max_num_seqs > self.max_num_seqs
+        stream = streams.Stream(source, control, self.max_num_seqs if larger else None)
         core.join(stream)
         try:
             while control.mode != "abort":
@@ -233,7 +235,7 @@ class VLLM:
             **common: As in `map`.
 
         Returns:
-            The curve, and the engine to use.
+            The curve, and the engine to use: the same loaded model.
         """
         from llmframe.tuning import tune
 
@@ -245,11 +247,11 @@ class VLLM:
         return None if core is None else core.figures()
 
     def close(self) -> None:
-        """Let go of the model and its memory; it is loaded again when next used."""
-        core = cores.loaded(self._config())
-        if core is not None:
-            cores.drop(core)
-            core.close()
+        """Let go of the model and its memory; it is loaded again when next used.
+
+        Engines that differ in `max_num_seqs` alone share it, and are closed with it.
+        """
+        cores.close(self._config())
 
     def _core(self) -> cores.Core:
         loading.require()
@@ -257,8 +259,8 @@ class VLLM:
 
     def _config(self) -> streams.Config:
         arguments = {"max_num_seqs": self.max_num_seqs, **self.engine_args}
-        given = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
-        return streams.Config(self.source, given, self.chat_template, arguments)
+        given = tuple(sorted((name, repr(value)) for name, value in self.engine_args.items()))
+        return streams.Config(self.source, given, self.chat_template, self.max_num_seqs, arguments)
 
     def _watch(self, core: cores.Core) -> None:
         silent = core.silent()

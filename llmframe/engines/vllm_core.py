@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from llmframe.engines import vllm_loading as loading
 from llmframe.engines.base import Figures
+from llmframe.engines.vllm_errors import death, first_line, is_death
 from llmframe.engines.vllm_figures import Meter
 from llmframe.engines.vllm_models import short_name
 from llmframe.engines.vllm_requests import Asked, Prompts, Refused, Words, result_of
@@ -26,12 +27,14 @@ from llmframe.engines.vllm_streams import Config, Flight, Stream
 from llmframe.requests import Request
 from llmframe.results import Failure, Result
 
-__all__ = ["Core", "core_for", "drop", "loaded"]
+__all__ = ["Core", "close", "core_for", "drop", "loaded"]
 
 _IDLE: Final = 0.05
 """Seconds between two looks at sources that have nothing and controls that tell nobody."""
 _CLOSING: Final = 10.0
 """Seconds that vLLM's child has to end by itself (on a CPU 5 were too few); then it is ended."""
+_DEAD: Final = 2.0
+"""And our thread, where that child has ended before."""
 
 
 class Core:
@@ -39,14 +42,16 @@ class Core:
 
     Args:
         config: What to load.
+        before: An engine that makes room for this one first.
 
     Attributes:
         error: Why it cannot be used: it did not load, it died, it was closed.
         heard: When vLLM last came back from a step, by the monotonic clock.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, before: Core | None = None) -> None:
         self.config = config
+        self._before = before
         self.ready = threading.Event()
         self.error: BaseException | None = None
         self.heard = time.monotonic()
@@ -63,6 +68,7 @@ class Core:
         self._wake = threading.Event()
         self._closing = False
         self._stepping = False
+        _open.add(self)
         self._thread = threading.Thread(target=self._live, name="llmframe-vllm", daemon=True)
         self._thread.start()
 
@@ -85,9 +91,18 @@ class Core:
         return time.monotonic() - self.heard if self._stepping else 0.0
 
     @property
+    def busy(self) -> bool:
+        """Whether it is loading or serves a stream."""
+        return not self.ready.is_set() or bool(self._streams)
+
+    @property
     def in_child(self) -> bool:
         """Whether the model has a process of its own, which can be ended."""
         return bool(self._children)
+
+    @property
+    def _childless(self) -> bool:
+        return self.in_child and not any(child.is_alive() for child in self._children)
 
     @property
     def orphaned(self) -> bool:
@@ -101,6 +116,7 @@ class Core:
             with contextlib.suppress(Exception):
                 child.kill()
         self._unguard()
+        _open.discard(self)  # nobody need wait for its thread, which may hang for ever
         # vLLM (0.32) leaves its caller waiting for ever: our thread, and with it the process' end.
         waiting = getattr(getattr(self._engine, "engine_core", None), "outputs_queue", None)
         if waiting is not None:
@@ -111,10 +127,12 @@ class Core:
         self._closing = True
         self.wake()
         if threading.current_thread() is not self._thread:
-            self._thread.join(2 * _CLOSING)
+            # After a child's death vLLM's own clearing up may hang.
+            self._thread.join(_DEAD if self._childless else 2 * _CLOSING)
         for child in self._children:
             if child.is_alive():
                 child.kill()
+        self._unguard()
 
     def figures(self) -> Figures:
         """Where the engine stands at this moment."""
@@ -127,6 +145,7 @@ class Core:
             self._load()
         except BaseException as error:
             self.error = error
+            _open.discard(self)
             self.ready.set()
             self._end_all(error)
             return
@@ -135,11 +154,15 @@ class Core:
             while not self._closing and self.error is None:
                 self._turn()
         except BaseException as error:
-            self._die(_dead(error))
+            self._die(death(error))
         finally:
             self._shut()
+            _open.discard(self)
 
     def _load(self) -> None:
+        if self._before is not None:
+            self._before.close()
+            self._before = None
         self.llm, self._children = loading.load(self.config.model, self.config.arguments)
         self._guard = loading.guard(self._children)
         # After vLLM's own, so that it comes first: multiprocessing's waits for the children.
@@ -180,7 +203,7 @@ class Core:
         count = len(self._streams)
         for place in range(count):
             stream = self._streams[(place + self._turn_taker) % count]
-            room = stream.control.limit - len(stream.flying)
+            room = stream.room
             if stream.closed or room < 1 or stream.control.mode != "run":
                 continue
             try:
@@ -210,11 +233,11 @@ class Core:
         except Refused as refused:
             return Result(request.key, failure=refused.failure)
         except Exception as error:
-            if _is_death(error):
+            if is_death(error):
                 stream.flying[number] = flight or Flight(request, Asked([]), [])
                 raise
             self._engine.abort_request(flight.ids if flight is not None else [])
-            told = f"vLLM refuses the request: {_first_line(error)}"
+            told = f"vLLM refuses the request: {first_line(error)}"
             return Result(request.key, failure=Failure("invalid_request", told))
         stream.flying[number] = flight
         for name in flight.ids:
@@ -264,6 +287,8 @@ class Core:
             return
         self.error = RuntimeError(failure.message)
         drop(self)
+        if self._childless:
+            self._unguard()
         for stream in list(self._streams):
             lost = [Result(f.request.key, failure=failure) for f in list(stream.flying.values())]
             if lost:
@@ -289,7 +314,7 @@ class Core:
         self.llm = self._engine = None
 
     def _unguard(self) -> None:
-        """Its children are gone; the guard would end whoever has their ids by then."""
+        """Its children are gone, and there is nothing to guard."""
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.kill()
@@ -306,38 +331,26 @@ def _read(flight: Flight) -> Result:
         return Result(flight.request.key, failure=Failure("provider_error", told))
 
 
-def _is_death(error: BaseException) -> bool:
-    return type(error).__name__ == "EngineDeadError"
-
-
-def _dead(error: BaseException) -> Failure:
-    text = f"{type(error).__name__}: {_first_line(error)}"
-    hint = loading.advice(f"{type(error).__name__} {error}") or (
-        " Its own log says why; where it ran out of memory, lower max_num_batched_tokens, "
-        "max_num_seqs or gpu_memory_utilization."
-    )
-    return Failure(
-        "engine_lost", f"vLLM died ({text.rstrip('.')}).{hint.rstrip('.')}", True, fatal=True
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
-
-
 # -- the engines of this process -----------------------------------------------------------------
 
 _cores: dict[Config, Core] = {}
+_open: set[Core] = set()
+"""All that have a thread or a child, those too that no use would find any more."""
 _lock = threading.Lock()
 
 
 def core_for(config: Config) -> Core:
-    """The loaded engine of that configuration; loading has begun where there was none."""
+    """The loaded engine of that configuration; loading has begun where there was none.
+
+    One that was loaded for fewer rows at once is closed first, as a GPU seldom holds two; while
+    it is busy it serves as it is.
+    """
     with _lock:
         core = _cores.get(config)
         if core is None or core.error is not None:
             core = _cores[config] = Core(config)
+        elif core.config.max_num_seqs < config.max_num_seqs and not core.busy:
+            core = _cores[config] = Core(config, before=core)
         return core
 
 
@@ -353,8 +366,15 @@ def drop(core: Core) -> None:
             del _cores[core.config]
 
 
+def close(config: Config) -> None:
+    """Let go of every engine of that configuration, a dead one that has not ended yet too."""
+    for core in [core for core in list(_open) if core.config == config]:
+        drop(core)
+        core.close()
+
+
 def _close_all() -> None:
-    for core in list(_cores.values()):
+    for core in list(_open):
         drop(core)
         core.close()
 
@@ -364,6 +384,7 @@ def _forget() -> None:
     global _lock
     _lock = threading.Lock()
     _cores.clear()
+    _open.clear()
 
 
 if hasattr(os, "register_at_fork"):

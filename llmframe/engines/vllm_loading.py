@@ -13,23 +13,28 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any, Final
 
-from llmframe.errors import EngineError, ModelError
+from llmframe.engines.vllm_errors import advice, reason
+from llmframe.errors import EngineError, ModelError, sentence
 
-__all__ = ["advice", "guard", "load", "require"]
+__all__ = ["guard", "load", "require"]
 
 _METHOD: Final = "VLLM_WORKER_MULTIPROCESSING_METHOD"
 
 _REAPER: Final = """
 import os, signal, sys
 sys.stdin.buffer.read()
-for pid in map(int, sys.argv[1:]):
+for pid, born in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
+        with open(f"/proc/{pid}/stat") as stat:
+            if stat.read().rpartition(")")[2].split()[19] == born:
+                os.kill(int(pid), signal.SIGKILL)
+    except OSError:
         pass
 """
+"""Ids are used again, so a process counts as the one that was meant by when it began."""
 
 
 def require() -> None:
@@ -165,12 +170,17 @@ def guard(children: list[Any]) -> subprocess.Popen[bytes] | None:
 
     They would live on as orphans and keep the GPU's memory, and the rerun could not load.
     """
-    pids = [str(child.pid) for child in children if child.pid is not None]
-    if not pids:
+    held = []
+    for child in children:
+        with contextlib.suppress(OSError):  # it has ended
+            stat = Path(f"/proc/{child.pid}/stat").read_text()
+            if child.is_alive():  # so that was not another's of the same id
+                held += [str(child.pid), stat.rpartition(")")[2].split()[19]]
+    if not held:
         return None
     with _deaf():
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _REAPER, *pids],
+            [sys.executable, "-I", "-S", "-c", _REAPER, *held],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -178,38 +188,5 @@ def guard(children: list[Any]) -> subprocess.Popen[bytes] | None:
 
 
 def _cannot(model: str, error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return f"vLLM cannot load {model!r}: {text.splitlines()[0]}{advice(text, loading=True)}"
-
-
-def advice(text: str, *, loading: bool = False) -> str:
-    """Which knob to turn, told from what vLLM said; starts with a blank.
-
-    Args:
-        text: The message of the error.
-        loading: The model was being loaded.
-    """
-    low = text.lower()
-    if "max seq len" in low or "max_model_len" in low:
-        return (
-            " Lower max_model_len (the longest prompt and reply together), or raise "
-            "gpu_memory_utilization."
-        )
-    if "no available memory for the cache" in low or "kv cache" in low:
-        return " Raise gpu_memory_utilization, or lower max_model_len or max_num_seqs."
-    if "free memory on device" in low:
-        return (
-            " Something else holds the GPU: close() another lf.VLLM of this process, end the "
-            "other one, or lower gpu_memory_utilization."
-        )
-    if "out of memory" in low or "can't allocate memory" in low or "oom" in low.split():
-        return (
-            " Lower max_num_batched_tokens or max_num_seqs, or gpu_memory_utilization where "
-            "something else needs the GPU too."
-        )
-    if loading and ("initialization failed" in low or "root cause" in low):
-        return (
-            " The cause stands above, in vLLM's own log. Out of memory: lower max_model_len, "
-            "max_num_seqs or gpu_memory_utilization."
-        )
-    return ""
+    hint = advice(str(error), loading=True)
+    return f"vLLM cannot load {model!r}: {sentence(reason(error)) if hint else reason(error)}{hint}"
