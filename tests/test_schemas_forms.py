@@ -353,6 +353,7 @@ class Parent(BaseModel):
         (Parent, "'child' has no fields"),
         ({}, "no fields"),
         ({"type": "object"}, "no fields"),
+        ({"type": "object", "patternProperties": {"^a": {"type": "string"}}}, "names no field"),
         ({"type": "object", "properties": {}}, "no fields"),
         ({"name": "string", "n": int}, r"'name'.*\{'name': str\} without quotes"),
         ({"name": "text"}, r"\{'name': str\}"),

@@ -273,6 +273,12 @@ def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
         full = {"type": "object", "properties": {name: full}, "required": [name]}
         full |= {"$defs": defs} if defs else {}
     _check_patterns(full, "")
+    if not full["properties"]:
+        raise SchemaError(
+            "the schema names no field, so there is no column to fill: patternProperties and the "
+            "like only say what keys look like. Name the fields under 'properties'; for one column "
+            "that holds whatever keys come write dict[str, str]."
+        )
     fields = fields_of(full, tuple(full["properties"]))
     return Form(fields, full, SchemaCheck(full, fields), bare=bare)
 
