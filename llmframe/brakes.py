@@ -115,7 +115,7 @@ class Quality:
     _REMEDY: Final = {
         "invalid_output": "the schema is not being applied: try another model or a simpler schema",
         "empty_output": "the model says nothing: raise max_tokens or try another model",
-        "truncated": "raise max_tokens",
+        "truncated": "raise max_tokens, or the window where that is full",
         "refused": "the model will not do this: reword the prompt or try another model",
     }
 

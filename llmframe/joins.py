@@ -277,7 +277,13 @@ def _harmless(cell: Any) -> Any:
 def failed_text(call: Call, outcome: Outcome) -> str:
     """``7 of 200 rows are NA: 5 rate_limited, 2 truncated (max_tokens=64). …``."""
     kinds = Counter(lost.failure.kind for _, lost in outcome.lost_rows())
-    limit = call.sent.max_tokens
+    longer = any(
+        lost.failure.retryable
+        for _, lost in outcome.lost_rows()
+        if lost.failure.kind == "truncated"
+    )
+    # Of a reply that filled the window its limit says nothing.
+    limit = call.sent.max_tokens if longer else None
     parts = [
         f"{count:,} {kind}" + (f" (max_tokens={limit})" if kind == "truncated" and limit else "")
         for kind, count in kinds.most_common()

@@ -302,6 +302,6 @@ def is_spent(call: Call, lost: Lost) -> bool:
         "wait": TRIES,
         "backoff": TRIES,
         "repair": call.repairs if lost.failure.retryable else 0,
-        "longer": int(call.longer is not None),
+        "longer": int(call.longer is not None and lost.failure.retryable),
     }
     return lost.attempts > again.get(rule.again if rule else "no", 0)

@@ -109,8 +109,9 @@ class Result:
     Attributes:
         key: The request's key.
         text: The reply as the model wrote it, unread; kept on a failure too where there is one.
-        finish: Why it stopped, in one vocabulary: ``"stop"``, ``"length"``,
-            ``"content_filter"``, ``"refusal"``, ``"tool"`` or the provider's own word.
+        finish: Why it stopped, in one vocabulary: ``"stop"``, ``"length"``, ``"window"``
+            (prompt and reply fill the model's context), ``"content_filter"``, ``"refusal"``,
+            ``"tool"`` or the provider's own word.
         usage: Tokens, None where the engine does not say.
         model: The resolved name that the provider reports.
         request_id: The provider's id of the request.

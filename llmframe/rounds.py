@@ -47,7 +47,8 @@ def again_after(
         flight.repairs += 1
         _tell(work, flight, result, failure)
         return 0.0
-    if rule == "longer" and not flight.longer and work.call.longer is not None:
+    grows = failure.retryable and work.call.longer is not None
+    if rule == "longer" and not flight.longer and grows:
         flight.longer = True
         request = flight.request or work.request(flight.place)
         sampling = replace(request.sampling, max_tokens=work.call.longer)

@@ -40,6 +40,20 @@ def test_u021_a_cut_reply_is_truncated_and_not_broken_json(serve: Any) -> None:
     assert int(out["llm_tokens"].iloc[0]) >= 97
 
 
+def test_a_row_that_fills_the_window_is_asked_once() -> None:
+    cut = Result(b"", text='{"a": "abc', finish="window", usage=Usage(5, 97))
+    engine = lf.testing.FakeEngine(lambda request: cut)
+    df = pd.DataFrame({"t": ["x"]})
+
+    with pytest.warns(lf.RowsFailedWarning, match=r"1 truncated\.") as warned:
+        out = df.llm.map("{t}", {"a": str}, model=engine, repairs=3)
+
+    assert len(engine.requests) == 1
+    assert "max_tokens" not in str(warned[0].message)
+    assert "fill the window" in out.llm.failures()["message"].iloc[0]
+    assert int(out.llm.failures()["attempts"].iloc[0]) == 1
+
+
 def test_u022_a_row_that_is_always_cut_is_asked_once_more_at_most_and_with_more_room(
     serve: Any,
 ) -> None:

@@ -145,8 +145,17 @@ def test_u021_u022_a_cut_reply_is_truncated_and_never_a_syntax_error() -> None:
     assert kind(form(None), "The first half of", "length") == "truncated"
 
 
+def test_a_reply_that_fills_the_window_is_not_told_to_raise_its_limit() -> None:
+    failure = reading(A, '{"a": 11', "window", usage=Usage(10, 97)).failure
+    assert failure is not None
+    assert (failure.kind, failure.retryable) == ("truncated", False)
+    assert failure.message.startswith("prompt and reply fill the window after 97 tokens. Give")
+    assert "max_tokens" not in failure.message
+
+
 def test_a_whole_answer_at_the_limit_is_an_answer() -> None:
     assert reading(A, '{"a":1}', "length").values == (1,)
+    assert reading(A, '{"a":1}', "window").values == (1,)
     assert reading(A, '```json\n{"a":1}\n', "length").values == (1,)
 
 

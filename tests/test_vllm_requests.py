@@ -200,6 +200,17 @@ def test_a_request_that_vllm_gave_up_is_tried_again(words):
     assert (result.failure.kind, result.failure.retryable) == ("provider_error", True)
 
 
+@pytest.mark.parametrize(("limit", "finish"), [(None, "window"), (500, "window"), (20, "length")])
+def test_a_reply_that_fills_the_window_says_so(words, limit, finish):
+    [request] = requests(["Hi"], sampling=Sampling(max_tokens=limit))
+    asked = words(NewParams).ask(request, Prompts(Letters(), 100))
+    reply = SimpleNamespace(text='{"n": 11', token_ids=[1] * 20, finish_reason="length")
+    output = SimpleNamespace(outputs=[reply], prompt_token_ids=[1])
+    assert result_of(request, asked, [output]).finish == finish
+    reply.finish_reason = "stop"
+    assert result_of(request, asked, [output]).finish == "stop"
+
+
 def test_what_is_small(tmp_path):
     assert is_small("HuggingFaceTB/SmolLM2-135M-Instruct")
     assert is_small("qwen/qwen2.5-0.5b")

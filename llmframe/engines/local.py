@@ -266,9 +266,9 @@ class _Crew:
         if request.schema is not None:
             body["grammar"] = dialects.llama_grammar(request.schema)
         completion = server.complete({**body, **extra}, self._dismissed.is_set)
-        return Result(
-            request.key, text=completion.text, finish=completion.finish, usage=completion.usage
-        )
+        cut = completion.finish == "length" and body["n_predict"] == room
+        finish = "window" if cut else completion.finish
+        return Result(request.key, text=completion.text, finish=finish, usage=completion.usage)
 
 
 _crews: weakref.WeakSet[_Crew] = weakref.WeakSet()

@@ -144,13 +144,17 @@ class Asked:
     Attributes:
         parts: Pairs of a prompt, as the engine takes it, and ``SamplingParams``.
         tree: The labels' tokens where they are scored.
+        fills: The reply may take all that the prompt leaves of the window.
     """
 
-    __slots__ = ("parts", "tree")
+    __slots__ = ("fills", "parts", "tree")
 
-    def __init__(self, parts: list[tuple[Any, Any]], tree: LabelTree | None = None) -> None:
+    def __init__(
+        self, parts: list[tuple[Any, Any]], tree: LabelTree | None = None, fills: bool = False
+    ) -> None:
         self.parts = parts
         self.tree = tree
+        self.fills = fills
 
 
 def _raw_prompt(tokens: list[int]) -> dict[str, list[int]]:
@@ -208,7 +212,8 @@ class Words:
             given["seed"] = sampling.seed
         if request.schema is not None:
             given[self._field] = self._structured(json=self._wire(request.schema))
-        return Asked([(self._prompt(ids), self._made(given))])
+        fills = given["max_tokens"] == room
+        return Asked([(self._prompt(ids), self._made(given))], fills=fills)
 
     def _scored(
         self, request: Request, prompts: Prompts, options: Mapping[str, Any], tree: LabelTree
@@ -282,7 +287,9 @@ def result_of(request: Request, asked: Asked, outputs: Sequence[Any]) -> Result:
         output_tokens=len(reply.token_ids),
         cached_tokens=getattr(output, "num_cached_tokens", None) or 0,
     )
-    result = Result(request.key, text=reply.text, finish=reply.finish_reason, usage=usage)
+    cut = reply.finish_reason == "length" and asked.fills
+    finish = "window" if cut else reply.finish_reason
+    result = Result(request.key, text=reply.text, finish=finish, usage=usage)
     if reply.finish_reason in {"abort", "error"}:
         told = f"vLLM ended this request with {reply.finish_reason!r}"
         return result.failed(Failure("provider_error", told, retryable=True))

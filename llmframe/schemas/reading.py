@@ -45,6 +45,7 @@ __all__ = ["Reading", "read", "repair_message", "shorten"]
 
 _BLANK_RUN: Final = 64  # indented JSON stays far below
 _REPAIR_LIMIT: Final = 2000
+_CUT: Final = frozenset({"length", "window"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _failed(kind: str, message: str, *, retryable: bool = False) -> Reading:
 
 def _read_text(result: Result) -> Reading:
     text = result.text
-    if result.finish == "length":
+    if result.finish in _CUT:
         return _truncated(result)
     if not text:
         # A model may truly have nothing to say; a reply that was all thinking is another matter.
@@ -125,11 +126,11 @@ def _search(form: Form, text: str, result: Result) -> Reading:
     """The tolerant reader."""
     text = text.lstrip("\ufeff").strip("\ufeff \t\r\n\f\v\0")
     if not text:
-        return _truncated(result) if result.finish == "length" else _empty(form, result)
+        return _truncated(result) if result.finish in _CUT else _empty(form, result)
     answer, _ = split_thinking(text)
     pieces = list(scan(answer, form.exact))
     if not answer.strip():
-        if result.finish == "length":
+        if result.finish in _CUT:
             return _truncated(result)
         return _failed("empty_output", "the reply holds thinking and no answer", retryable=True)
     fits: dict[str, tuple[Checked, int]] = {}
@@ -144,7 +145,7 @@ def _search(form: Form, text: str, result: Result) -> Reading:
             faults.append(checked.failure)
     if len(fits) > 1:
         return Reading(None, invalid(f"ambiguous: the reply holds {len(fits)} different answers"))
-    cut = result.finish == "length"
+    cut = result.finish in _CUT
     if not cut:
         for piece in pieces:
             if isinstance(piece.fault, RepeatedKeyError):
@@ -207,7 +208,8 @@ def _why_not(form: Form, answer: str, pieces: list[Found], faults: list[Failure]
 def _truncated(result: Result) -> Reading:
     text = result.text or ""
     spent = result.usage.output_tokens if result.usage is not None else 0
-    message = "the reply was cut at the token limit"
+    full = result.finish == "window"
+    message = "prompt and reply fill the window" if full else "the reply was cut at the token limit"
     message += f" after {spent:,} tokens" if spent else ""
     blank = longest_blank(text)
     answer, left_open = split_thinking(text)
@@ -218,6 +220,13 @@ def _truncated(result: Result) -> Reading:
         )
     elif left_open or (not answer.strip() and (result.reasoning or answer != text)):
         message += ", all of it spent on thinking"
+    if full:
+        # The same limit again is the same reply, cut at the same place.
+        return _failed(
+            "truncated",
+            f"{message}. Give the model a larger window (max_model_len of lf.VLLM, n_ctx of "
+            f"lf.Local), shorten the prompt, or bound the fields (max_length=…, le=…).",
+        )
     return _failed("truncated", message + ". Raise max_tokens.", retryable=True)
 
 
