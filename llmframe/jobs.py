@@ -290,7 +290,7 @@ class Job(Driven):
         row = joins.place_of(data, label) if position is None else position
         if not -work.count <= row < work.count:
             raise IndexError(f"position={row}: the frame has {work.count:,} rows.")
-        shown = repr(label) if position is None else f"at position {position}"
+        shown = joins.label_text(label) if position is None else f"at position {position}"
         place = int(work.inverse[row])
         if place < 0:
             failure = work.failures.get(row)

@@ -30,6 +30,7 @@ __all__ = [
     "failed_text",
     "failures",
     "joined",
+    "label_text",
     "warn",
     "written_by",
 ]
@@ -175,6 +176,18 @@ def read_table(path: Path) -> pd.DataFrame:
     raise ValueError(f"path={str(path)!r}: expected the ending .csv, .parquet or .jsonl.")
 
 
+def label_text(label: Any) -> str:
+    """An index label as it is written, without numpy's names.
+
+    Examples:
+        >>> label_text(np.int64(2)), label_text(("a", np.int64(1))), label_text("b")
+        ('2', "('a', 1)", "'b'")
+    """
+    if type(label) is tuple:
+        return f"({', '.join(map(label_text, label))})"
+    return repr(label.item() if isinstance(label, np.number | np.bool_ | np.str_) else label)
+
+
 def place_of(data: Any, label: Any) -> int:
     """Position of the one row with that label.
 
@@ -192,7 +205,7 @@ def place_of(data: Any, label: Any) -> int:
         return int(places[0])
     listed = ", ".join(map(str, places[:5]))
     raise ValueError(
-        f"{len(places)} rows have the label {label!r}, at positions {listed}. "
+        f"{len(places)} rows have the label {label_text(label)}, at positions {listed}. "
         f"Say which: trace(position={places[0]})."
     )
 

@@ -23,6 +23,12 @@ _AFTER: Final = 0.5
 _LINES: Final = 10.0
 """Seconds between the first two lines in a log file."""
 
+_LOADED: Final = 10.0
+"""Seconds to the first answer after which a bar begins anew."""
+
+_SURE: Final = 3.0
+"""Seconds after the first answer before a rate is told from it."""
+
 _RAREST: Final = 300.0
 """And between two lines of a long run."""
 
@@ -140,6 +146,7 @@ class _Bar:
         self._make = make
         self._after = after
         self._bar: Any = None
+        self._answers = False
 
     def update(self, now: Progress) -> None:
         if self._bar is None:
@@ -148,6 +155,11 @@ class _Bar:
             self._bar = self._make(
                 total=now.total, initial=now.cached, desc=self._title, unit="row", mininterval=0.2
             )
+        if not self._answers and now.done > now.cached:
+            self._answers = True
+            if now.seconds > _LOADED:
+                # The bar tells the time left from all of its own, in which a model was loaded.
+                self._bar.start_t, self._bar.initial = time.time(), now.done
         self._bar.n = now.done
         self._bar.set_postfix_str(_detail(now), refresh=False)
         self._bar.refresh()
@@ -169,16 +181,29 @@ class _Log:
         self._next = time.monotonic() + every
         self._wrote = always
         self._told = -1
+        self._first: tuple[float, int] | None = None
 
     def _write(self, now: Progress) -> None:
         self._wrote, self._told = True, now.done
         print(
-            f"{self._title}: {now.done:,} of {now.total:,} rows, {_detail(now)}{_left(now)}",
+            f"{self._title}: {now.done:,} of {now.total:,} rows, {_detail(now)}{self._left(now)}",
             file=sys.stderr,
             flush=True,
         )
 
+    def _left(self, now: Progress) -> str:
+        """Time left, once there is a rate to tell it from; a bar has its own."""
+        if self._first is None or now.done == now.total:
+            return ""
+        # From the first answers on: before them a model may have been loaded for minutes.
+        since, done = now.seconds - self._first[0], now.done - self._first[1]
+        if not done or since < _SURE:
+            return ""
+        return f", about {timedelta(seconds=round(since / done * (now.total - now.done)))} left"
+
     def update(self, now: Progress) -> None:
+        if self._first is None and now.done > now.cached:
+            self._first = now.seconds, now.done
         if time.monotonic() >= self._next and (now.awaited or now.done != self._told):
             # Ever rarer: a run of hours should not fill its log.
             self._every = min(self._every * 1.3, _RAREST)
@@ -203,15 +228,6 @@ def _detail(now: Progress) -> str:
     if now.figures is not None:
         parts += _engine(now.figures)
     return ", ".join(parts)
-
-
-def _left(now: Progress) -> str:
-    """Time left, once there is a rate to tell it from; a bar has its own."""
-    new = now.done - now.cached
-    if not new or now.done == now.total or now.seconds < _LINES:
-        return ""
-    seconds = now.seconds / new * (now.total - now.done)
-    return f", about {timedelta(seconds=round(seconds))} left"
 
 
 def _engine(figures: Figures) -> list[str]:

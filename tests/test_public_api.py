@@ -878,6 +878,7 @@ def test_filtered_and_reset_frames_still_show_their_own_rows(df: pd.DataFrame) -
     assert statuses(part) == ["failed", "ok"]
     assert part.llm.failures().index.tolist() == [0]
     assert "c" in str(part.llm.trace(1))
+    assert repr(part.llm.trace(part.index.to_numpy()[1])).startswith("Row 1: ")
 
 
 def test_purge_deletes_for_good(df: pd.DataFrame, home: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import pytest
+from tqdm import tqdm
 
 import llmframe as lf
 from llmframe.engines.base import Figures
 from llmframe.engines.server_figures import ServerMeter, counters, figures_of
-from llmframe.progress import Progress, display
+from llmframe.progress import Progress, _Bar, display
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -96,12 +98,25 @@ def test_a_public_service_is_never_asked():
 def test_a_log_line_shows_them(capsys):
     figures = Figures(tokens_per_second=1234.4, running=64, waiting=3, kv_cache=0.42, p95=1.25)
     shown = display("j_1", True)
-    shown.close(Progress(100, ok=40, seconds=30.0, figures=figures))
+    shown.update(Progress(100, seconds=170.0))  # while the model is loaded
+    shown.update(Progress(100, ok=2, seconds=190.0))
+    shown.close(Progress(100, ok=40, seconds=209.0, figures=figures))
     line = capsys.readouterr().err
     assert "40 of 100 rows" in line
     assert "1,234 tokens/s, 64 running, 3 waiting, KV cache 42%, p95 1.2 s" in line
-    assert "about 0:00:45 left" in line
+    assert "about 0:00:30 left" in line, "38 rows in 19 seconds"
     assert "None" not in line
+
+
+def test_a_bar_tells_the_time_left_from_the_first_answers_on():
+    drawn = io.StringIO()
+    bar = _Bar("j_1", lambda **options: tqdm(**options, file=drawn), 0.0)
+    bar.update(Progress(12, seconds=1.0))
+    bar._bar.start_t -= 189  # a model was loaded
+    bar.update(Progress(12, ok=2, seconds=190.0))
+    bar._bar.start_t -= 4
+    bar.update(Progress(12, ok=6, seconds=194.0))
+    assert "00:04<00:06" in drawn.getvalue().rpartition("\r")[2]
 
 
 def test_nobody_asks_an_engine_that_nobody_watches(home):
