@@ -13,18 +13,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import pandas as pd
 import pytest
+from pydantic import BaseModel, ValidationError, field_validator
 
 import llmframe as lf
 from llmframe.engines import vllm_core, vllm_errors, vllm_loading
 from llmframe.engines.base import Engine
 from llmframe.engines.vllm import VLLM
 from llmframe.engines.vllm_requests import Asked
-from llmframe.errors import EngineError
+from llmframe.errors import EngineError, ModelError
 from llmframe.testing import ListSource, Switch, drive, requests
 from tests.contract.kit import Case, Running
 from tests.contract.test_engines import *  # noqa: F403 - the tests themselves
@@ -330,8 +331,6 @@ def test_a_model_that_cannot_be_loaded_says_so_each_time():
 
 
 def test_the_library_that_is_not_there(monkeypatch):
-    from llmframe.errors import ModelError
-
     monkeypatch.setattr(vllm_loading.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"pip install 'llmframe\[vllm\]'"):
         drive(VLLM("x"), requests(["a"]))
@@ -357,10 +356,48 @@ def test_advice_names_the_knob(said, told):
     assert bool(vllm_errors.advice(said)) == bool(told)
 
 
+def test_a_refused_engine_argument_comes_with_its_reason():
+    class ModelConfig(BaseModel):
+        dtype: Literal["auto", "half"]
+        quantization: str
+
+        @field_validator("quantization")
+        @classmethod
+        def known(cls, value: str) -> str:
+            raise ValueError(f"Unknown quantization method: {value}.\nMust be one of …")
+
+    with pytest.raises(ValidationError) as caught:
+        ModelConfig(dtype="float7", quantization="zip")
+    assert vllm_errors.reason(caught.value) == (
+        "dtype: Input should be 'auto' or 'half'; "
+        "quantization: Unknown quantization method: zip. Must be one of …"
+    )
+    assert vllm_errors.advice("max_model_len: Input should be a valid integer") == ""
+    with pytest.raises(EngineError, match="load 'x': dtype: Input should be 'auto'"):
+        raise vllm_loading.cannot("x", caught.value)
+
+
+@pytest.mark.parametrize("model", ["/nowhere", "./nowhere", "~/nowhere/at", "no/where/at-all"])
+def test_a_folder_that_is_not_there_is_no_hub_id(model):
+    with standing_in(0.0), pytest.raises(ModelError, match="there is no such folder"):
+        drive(VLLM(model), requests(["a"]))
+
+
+@pytest.mark.parametrize("model", ["org/model", "model", "org/repo/file.gguf", "s3://a/b/c"])
+def test_what_may_be_elsewhere_is_left_to_vllm(model):
+    with standing_in(0.0):
+        engine = VLLM(model)
+        assert drive(engine, requests(["a"]))[0].text == "a"
+        engine.close()
+
+
 @pytest.mark.parametrize(
     "given",
     [
         {"max_num_seqs": 0},
+        {"max_num_seqs": "8"},
+        {"max_num_seqs": None},
+        {"gpu_memory_utilization": "0.9"},
         {"gpu_memory_utilization": 1.5},
         {"max_num_batched_tokens": 0},
         {"timeout": 0},

@@ -114,7 +114,7 @@ class OldParams:
 def words(monkeypatch):
     def make(params: type) -> Words:
         sampling = ModuleType("vllm.sampling_params")
-        new = params is NewParams
+        new = issubclass(params, NewParams)
         name = "StructuredOutputsParams" if new else "GuidedDecodingParams"
         setattr(sampling, name, Structured)
         sampling.RequestOutputKind = SimpleNamespace(FINAL_ONLY="final")  # type: ignore[attr-defined]
@@ -156,6 +156,22 @@ def test_sampling_and_extra_go_through(words):
     with pytest.raises(Refused, match="did you mean 'top_p'") as caught:
         words(NewParams).ask(request, Prompts(Letters(), 100))
     assert caught.value.failure.fatal, "every row would fail alike"
+
+
+def test_a_parameter_that_vllm_refuses_is_one_error_and_not_n_rows(words):
+    class VLLMValidationError(Exception):
+        parameter = "temperature"
+
+    @dataclass
+    class Strict(NewParams):
+        def __post_init__(self) -> None:
+            if self.temperature > 2:
+                raise VLLMValidationError("temperature must be in [0, 2], got 5.0.")
+
+    [request] = requests(["Hi"], sampling=Sampling(temperature=5.0))
+    with pytest.raises(Refused, match=r"in \[0, 2\], got 5.0") as caught:
+        words(Strict).ask(request, Prompts(Letters(), 100))
+    assert (caught.value.failure.fatal, caught.value.failure.param) == (True, "temperature")
 
 
 def test_labels_are_scored_where_the_release_can_and_else_written(words):

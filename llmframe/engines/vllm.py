@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from queue import Empty
 from types import TracebackType
@@ -18,7 +19,7 @@ from llmframe.engines import vllm_loading as loading
 from llmframe.engines import vllm_models as weights
 from llmframe.engines import vllm_streams as streams
 from llmframe.engines.base import Control, Figures, Limits, Source
-from llmframe.errors import EngineError
+from llmframe.errors import EngineError, ModelError
 from llmframe.results import Failure, Result
 from llmframe.schemas import dialects
 
@@ -60,7 +61,8 @@ class VLLM:
             ``tensor_parallel_size=2``, ``quantization="fp8"`` or ``revision="…"``.
 
     Raises:
-        ModelError: From the first use, where vLLM is missing.
+        ModelError: A number is none, or out of range. From the first use, where vLLM or the folder
+            is missing.
         EngineError: From the first use, where the model cannot be loaded; names the knob.
 
     Examples:
@@ -82,22 +84,17 @@ class VLLM:
         chat_template: str | os.PathLike[str] | None = None,
         **engine_args: Any,
     ) -> None:
-        for option, value in (
-            ("max_num_seqs", max_num_seqs),
-            ("max_num_batched_tokens", max_num_batched_tokens),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"{option}={value!r}: expected a whole number above 0.")
-        if gpu_memory_utilization is not None and not 0 < gpu_memory_utilization <= 1:
-            raise ValueError(
-                f"gpu_memory_utilization={gpu_memory_utilization!r}: expected a share above 0 and "
-                f"up to 1."
-            )
-        if timeout <= 0:
-            raise ValueError(f"timeout={timeout!r}: expected seconds above 0.")
-        self.source = os.fspath(model)
+        _expect("max_num_seqs", max_num_seqs, Integral, "a whole number above 0")
+        if max_num_batched_tokens is not None:
+            told = "a whole number above 0"
+            _expect("max_num_batched_tokens", max_num_batched_tokens, Integral, told)
+        if gpu_memory_utilization is not None:
+            told = "a share above 0 and up to 1"
+            _expect("gpu_memory_utilization", gpu_memory_utilization, Real, told, 1)
+        _expect("timeout", timeout, Real, "seconds above 0")
+        self.source = os.path.expanduser(model)
         self.model = weights.short_name(self.source)
-        self.max_num_seqs = max_num_seqs
+        self.max_num_seqs = int(max_num_seqs)  # of a tuning's curve it is numpy's
         self.timeout = timeout
         self.chat_template = None if chat_template is None else _template(chat_template)
         knobs = {
@@ -255,6 +252,7 @@ class VLLM:
 
     def _core(self) -> cores.Core:
         loading.require()
+        weights.require(self.source)
         return cores.core_for(self._config())
 
     def _config(self) -> streams.Config:
@@ -283,6 +281,11 @@ class VLLM:
         else:
             return
         core.kill(Failure("engine_lost", told, retryable=True, fatal=True))
+
+
+def _expect(option: str, value: Any, kind: type, expected: str, most: float = float("inf")) -> None:
+    if not isinstance(value, kind) or not 0 < value <= most:  # type: ignore[operator]
+        raise ModelError(f"{option}={value!r}: expected {expected}.")
 
 
 def _template(given: str | os.PathLike[str]) -> str:

@@ -57,6 +57,8 @@ def advice(text: str, *, loading: bool = False) -> str:
         loading: The model was being loaded.
     """
     low = text.lower()
+    if "input should be" in low:  # a value of a kind that the argument does not take
+        return ""
     if "max seq len" in low or "max_model_len" in low:
         return (
             " Lower max_model_len (the longest prompt and reply together), or raise "

@@ -19,7 +19,7 @@ from typing import Any, Final
 from llmframe.engines.vllm_errors import advice, reason
 from llmframe.errors import EngineError, ModelError, sentence
 
-__all__ = ["guard", "load", "require"]
+__all__ = ["cannot", "guard", "load", "require"]
 
 _METHOD: Final = "VLLM_WORKER_MULTIPROCESSING_METHOD"
 
@@ -144,7 +144,7 @@ def load(model: str, given: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     except (Exception, SystemExit) as error:
         for child in set(multiprocessing.active_children()) - before:
             child.kill()
-        raise EngineError(_cannot(model, error), provider="vllm") from error
+        raise cannot(model, error) from error
     return llm, [child for child in multiprocessing.active_children() if child not in before]
 
 
@@ -187,6 +187,8 @@ def guard(children: list[Any]) -> subprocess.Popen[bytes] | None:
         )
 
 
-def _cannot(model: str, error: BaseException) -> str:
-    hint = advice(str(error), loading=True)
-    return f"vLLM cannot load {model!r}: {sentence(reason(error)) if hint else reason(error)}{hint}"
+def cannot(model: str, error: BaseException) -> EngineError:
+    """What is raised where vLLM does not load a model."""
+    hint, told = advice(str(error), loading=True), reason(error)
+    told = f"{sentence(told)}{hint}" if hint else told
+    return EngineError(f"vLLM cannot load {model!r}: {told}", provider="vllm")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Any, Final
 
 from llmframe import models
+from llmframe.errors import ModelError
 
-__all__ = ["fingerprint", "is_small", "short_name"]
+__all__ = ["fingerprint", "is_small", "require", "short_name"]
 
 _READ: Final = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json")
 _TEMPLATES: Final = ("chat_template.jinja", "chat_template.json")
@@ -21,6 +23,21 @@ _SMALL_BYTES: Final = 2_000_000_000
 def short_name(model: str) -> str:
     """The model as it is shown: a hub id as it is, of a folder its last part."""
     return Path(model).name if Path(model).expanduser().is_dir() else model
+
+
+def require(model: str) -> None:
+    """Raise ModelError where a model reads as a path, and there is nothing.
+
+    vLLM takes such a one for a hub id, and speaks of that.
+    """
+    if Path(model).exists() or "://" in model:
+        return
+    deep = model.count("/") > 1 and not model.endswith(".gguf")  # a hub id and a file there
+    if deep or model.startswith((os.sep, "./", "../")):
+        raise ModelError(
+            f"model={model!r}: there is no such folder. Give one that holds config.json and the "
+            f"weights, or a hub id such as 'Qwen/Qwen2.5-7B-Instruct'."
+        )
 
 
 def is_small(model: str) -> bool:

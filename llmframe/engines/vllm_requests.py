@@ -243,9 +243,11 @@ class Words:
     def _made(self, given: Mapping[str, Any]) -> Any:
         try:
             return self._params(**given)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # of a class of vLLM's own since 0.32
             # The parameters are the same in every row.
-            raise Refused(Failure("invalid_request", _said(error), fatal=True)) from None
+            name = getattr(error, "parameter", None)
+            told = Failure("invalid_request", _said(error), fatal=True, param=name)
+            raise Refused(told) from None
 
     def _wire(self, schema: Mapping[str, Any]) -> str:
         # The same object in every request of a job.

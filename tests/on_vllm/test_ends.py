@@ -148,7 +148,7 @@ def test_two_threads_share_one_engine(tiny):
 def mortal(folders):
     """An engine of its own, to be killed."""
     with VLLM(
-        folders["tiny"], max_num_seqs=8, max_model_len=512, enforce_eager=True, timeout=15
+        folders["tiny"], max_num_seqs=8, max_model_len=384, enforce_eager=True, timeout=15
     ) as engine:
         yield engine
 
