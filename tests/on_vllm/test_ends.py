@@ -170,7 +170,10 @@ def fall(engine: VLLM, sent: signal.Signals, rows: int) -> tuple[EngineError, in
 
 
 def test_a_dead_or_hung_child_ends_the_job_and_one_rerun_finishes_it(mortal):
+    guard = vllm_core.loaded(mortal.load()._config())._guard
     error, pid = fall(mortal, signal.SIGKILL, 600)
+    mortal.close()
+    assert guard.returncode is not None, "it waits to end whoever has that id by then"
     assert "vLLM died" in str(error)
     assert "max_num_batched_tokens" in str(error)
     assert gone(pid)
@@ -183,6 +186,16 @@ def test_a_dead_or_hung_child_ends_the_job_and_one_rerun_finishes_it(mortal):
     assert job.join()["label"].notna().all()
     waiting = [t for t in threading.enumerate() if t.name == "llmframe-vllm"]
     assert len(waiting) <= 3, "a thread still waits for an engine that is gone"
+
+
+def test_a_refused_argument_comes_with_its_reason(folders):
+    for given, said in {
+        "dtype": ("float7", r"cannot load .*: dtype.*Input should be .*'bfloat16'"),
+        "quantization": ("zip", r"cannot load .*Unknown quantization method: zip"),
+    }.items():
+        value, told = said
+        with pytest.raises(EngineError, match=told):
+            lf.VLLM(folders["tiny"], **{given: value}).load()
 
 
 def test_a_model_that_does_not_fit_names_the_knob(folders):

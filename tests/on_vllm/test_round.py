@@ -10,6 +10,8 @@ from typing import Literal
 
 import pandas as pd
 
+from llmframe.engines import vllm_core
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,6 +28,9 @@ def test_tune_gives_a_curve_and_a_choice(tiny):
     assert tuning.curve["kv_cache"].between(0, 1).all()
     assert (tuning.curve["preemptions"] == 0).all()
     assert tuning.engine.max_num_seqs == tuning.best
+    core = vllm_core.loaded(tuning.engine._config())
+    assert core is vllm_core.loaded(tiny._config()), "one loaded model serves both"
+    assert core._children[0].is_alive()
     assert dict(tuning.engine.identity()) == dict(tiny.identity())
 
 
