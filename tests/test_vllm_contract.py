@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
 
@@ -357,8 +357,8 @@ def test_advice_names_the_knob(said, told):
 
 
 def test_a_refused_engine_argument_comes_with_its_reason():
-    class ModelConfig(BaseModel):
-        dtype: Literal["auto", "half"]
+    class ModelConfig(BaseModel, arbitrary_types_allowed=True):
+        dtype: Literal["auto", "half"] | ModuleType
         quantization: str
 
         @field_validator("quantization")

@@ -40,12 +40,12 @@ def reason(error: BaseException) -> str:
     listed = getattr(error, "errors", None)
     if not callable(listed):
         return first_line(error)
-    said = []
+    said: dict[str, str] = {}
     for found in listed():
-        where = ".".join(map(str, found["loc"]))
-        text = " ".join(found["msg"].removeprefix("Value error, ").split())
-        said.append(f"{where}: {text}" if where else text)
-    told = "; ".join(said)
+        # Behind an argument's name stands which of its types was tried; the first says most.
+        where = f"{found['loc'][0]}: " if found["loc"] else ""
+        said.setdefault(where, " ".join(found["msg"].removeprefix("Value error, ").split()))
+    told = "; ".join(where + text for where, text in said.items())
     return told if len(told) <= _MOST else f"{told[:_MOST]}…"
 
 

@@ -190,7 +190,7 @@ def test_a_dead_or_hung_child_ends_the_job_and_one_rerun_finishes_it(mortal):
 
 def test_a_refused_argument_comes_with_its_reason(folders):
     for given, said in {
-        "dtype": ("float7", r"cannot load .*: dtype.*Input should be .*'bfloat16'"),
+        "dtype": ("float7", r"cannot load .*: dtype: Input should be .*'bfloat16'"),
         "quantization": ("zip", r"cannot load .*Unknown quantization method: zip"),
     }.items():
         value, told = said
