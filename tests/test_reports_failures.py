@@ -52,6 +52,7 @@ def test_a_row_that_fills_the_window_is_asked_once() -> None:
     assert "max_tokens" not in str(warned[0].message)
     assert "fill the window" in out.llm.failures()["message"].iloc[0]
     assert int(out.llm.failures()["attempts"].iloc[0]) == 1
+    assert out.llm.status().tolist() == ["failed"]
 
 
 def test_u022_a_row_that_is_always_cut_is_asked_once_more_at_most_and_with_more_room(
