@@ -308,6 +308,17 @@ def test_a_reply_that_does_not_fit_is_cut_and_says_so(engine):
     assert (result.finish, result.usage.output_tokens) == ("length", 5)
 
 
+def test_a_reply_that_fills_the_window_says_that(local_model):
+    # A larger limit would help nothing there.
+    sampling = Sampling(max_tokens=900, extra={"ignore_eos": True})
+    full = ask("one " * 190, sampling=sampling)
+    engine = Local(local_model, n_ctx=256)
+    [result] = drive(engine, [full])
+    engine.close()
+    assert result.finish == "window"
+    assert result.usage.input_tokens + result.usage.output_tokens == 256
+
+
 def test_the_same_question_twice_shares_its_prefix(engine):
     asked = [ask(f"A card number {i}", i, choices=("yes", "no")) for i in range(3)]
     _, *others = drive(engine, asked)
