@@ -24,7 +24,8 @@ import orjson
 from llmframe.results import Failure
 from llmframe.schemas.coercion import Coercion, Invalid
 from llmframe.schemas.formats import FORMATS
-from llmframe.schemas.nodes import Node, deref, is_map, without_null
+from llmframe.schemas.nodes import Node, deref, without_null
+from llmframe.schemas.pairs import entry, is_free
 from llmframe.schemas.values import Checked, Field, Misfit, column_values
 from llmframe.schemas.wording import invalid, joined, path_of, schema_words, validator_words
 
@@ -161,8 +162,8 @@ class SchemaCheck(_Base):
         if isinstance(value, str):
             reader = FORMATS.get(str(inner.get("format"))) if "enum" not in inner else None
             return value if reader is None else reader(value, inner, path)
-        if isinstance(value, dict) and is_map(inner):
-            free = inner["additionalProperties"]
+        if isinstance(value, dict) and is_free(inner):
+            _, free = entry(inner) or ({}, {})
             return {k: self._convert(v, free, f"{path}.{k}") for k, v in value.items()}
         if isinstance(value, dict) and "properties" in inner:
             made = {}

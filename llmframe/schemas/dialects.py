@@ -21,6 +21,7 @@ from llmframe.errors import SchemaError
 from llmframe.schemas.grammar import llama_grammar
 from llmframe.schemas.limits import anthropic_limits, field_name, openai_limits
 from llmframe.schemas.nodes import Node, deref, is_map, recursive_names, without
+from llmframe.schemas.pairs import KEY, VALUE, entry, holds_map, refuse_unclear
 from llmframe.schemas.patterns import is_portable
 from llmframe.schemas.plain import plain, rules_in_words
 
@@ -35,7 +36,7 @@ class _Dialect:
         name: For messages.
         keywords: Constraints that are sent as they are.
         formats: Values of ``format`` that are.
-        free: Whether objects with free keys, and values of any type, can be asked for.
+        free: Whether values of any type, and objects with free keys as such, can be asked for.
         tuples: Whether ``prefixItems`` can.
         recursion: Whether a definition may refer to itself.
     """
@@ -74,10 +75,12 @@ def openai_strict(schema: Mapping[str, Any]) -> Node:
         schema: A canonical schema.
 
     Returns:
-        A schema in which every object is closed and every key required.
+        A schema in which every object is closed and every key required; a map is the list of
+        its entries.
 
     Raises:
-        SchemaError: Free keys or values of any type, or one of OpenAI's limits is passed.
+        SchemaError: Values of any type, a place that may be a map or a list, or one of OpenAI's
+            limits is passed.
 
     Examples:
         >>> from llmframe.schemas.forms import form
@@ -100,7 +103,8 @@ def anthropic(schema: Mapping[str, Any]) -> Node:
         schema: A canonical schema.
 
     Raises:
-        SchemaError: Free keys, values of any type, recursion, or a limit is passed.
+        SchemaError: Values of any type, a place that may be a map or a list, recursion, or a
+            limit is passed.
     """
     wire = _Wire(schema, _ANTHROPIC).document()
     anthropic_limits(wire)
@@ -130,6 +134,8 @@ class _Wire:
         self._recursive = recursive_names(self.defs)
 
     def document(self) -> Node:
+        if not self.dialect.free and holds_map(self.schema):
+            refuse_unclear(self.schema, self.dialect.name)
         wire = self.node(without(self.schema, "$defs"), "")
         return {**wire, "$defs": self.used} if self.used else wire
 
@@ -165,7 +171,11 @@ class _Wire:
         # A short range is a list of values, which every engine holds a model to.
         if made == {"type": "integer"} and (values := _short_range(node)):
             made["enum"] = values
-        words += rules_in_words(without(node, *made, "default"))
+        rules = without(node, *made, "default")
+        if (node.get("type"), made.get("type")) == ("object", "array"):
+            words.append("a map, as the list of its entries: each key once")
+            rules = without(rules, "propertyNames", "patternProperties")
+        words += rules_in_words(rules)
         if words:
             made["description"] = "; ".join(words)
         return made
@@ -251,11 +261,7 @@ class _Wire:
     def _object(self, node: Mapping[str, Any], path: str) -> Node:
         if is_map(node) or not node.get("properties"):
             if not self.dialect.free:
-                raise SchemaError(
-                    f"{field_name(path)} is a map with free keys, which {self.dialect.name} cannot "
-                    f"ask for. Name the keys as fields, or ask for a list of objects with the "
-                    f"fields 'key' and 'value'."
-                )
+                return self._pairs(node, path)
             values = node.get("additionalProperties") or {}
             return {"type": "object", "additionalProperties": self.node(values, f"{path}.*")}
         properties = {
@@ -268,6 +274,21 @@ class _Wire:
             "required": list(properties),
             "additionalProperties": False,
         }
+
+    def _pairs(self, node: Mapping[str, Any], path: str) -> Node:
+        parts = entry(node)
+        if parts is None:
+            raise SchemaError(
+                f"{field_name(path)} is a map whose values depend on the key, which "
+                f"{self.dialect.name} cannot ask for. Name the keys as fields."
+            )
+        key, value = parts
+        properties = {
+            KEY: self.node({"type": "string", **deref(key, self.defs)}, f"{path}.*"),
+            VALUE: self.node(value, f"{path}.*"),
+        }
+        pair = {"type": "object", "properties": properties, "required": [KEY, VALUE]}
+        return {"type": "array", "items": {**pair, "additionalProperties": False}}
 
     def _array(self, node: Mapping[str, Any], path: str) -> Node:
         made: Node = {"type": "array"}

@@ -24,8 +24,10 @@ from llmframe.errors import SchemaError, warn_user
 from llmframe.results import Failure
 from llmframe.schemas.canonical import canonical, normal
 from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
+from llmframe.schemas.coercion import Invalid
 from llmframe.schemas.flat import Flat
 from llmframe.schemas.nodes import Node
+from llmframe.schemas.pairs import Pairs, holds_map
 from llmframe.schemas.python_types import UNNAMED, describe, has_fields, is_type
 from llmframe.schemas.values import Checked, Field, fields_of
 from llmframe.schemas.wording import invalid, shown
@@ -55,6 +57,7 @@ class Form:
         "_check",
         "_known",
         "_nested",
+        "_pairs",
         "bare",
         "code",
         "exact",
@@ -80,6 +83,7 @@ class Form:
         self.exact = '"format":"decimal"' in (self.normal or "")
         self._check = check
         self._nested: Form | None = None
+        self._pairs = Pairs(schema) if schema is not None and holds_map(schema) else None
         self._known = frozenset(() if schema is None else schema["properties"])
 
     def __repr__(self) -> str:
@@ -104,6 +108,11 @@ class Form:
             return Checked(None, invalid(f"expected a JSON object, got {shown(value)}"))
         if self._known.isdisjoint(value):
             return Checked(None, invalid(self._none_known(value)))
+        if self._pairs is not None:
+            try:
+                value = self._pairs(value)
+            except Invalid as error:
+                return Checked(None, invalid(str(error)))
         return self._check(value)
 
     def _none_known(self, value: Mapping[str, Any]) -> str:
