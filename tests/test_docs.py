@@ -121,6 +121,7 @@ def test_pages_are_there() -> None:
         "when-rows-fail.md",
         "batches.md",
         "own-gpu.md",
+        "schemas.md",
     } <= {p.name for p in PAGES}
 
 
