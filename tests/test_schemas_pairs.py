@@ -101,6 +101,15 @@ def _list(inner: Shape) -> Shape:
     )
 
 
+def _tuple(inner: Shape) -> Shape:
+    type_, values, write = inner
+    return (
+        tuple.__class_getitem__((int, type_)),
+        st.tuples(st.integers(-9, 9), values).map(list),
+        lambda made: [made[0], write(made[1])],
+    )
+
+
 def _nullable(inner: Shape) -> Shape:
     type_, values, write = inner
     return type_ | None, st.none() | values, lambda made: None if made is None else write(made)
@@ -124,7 +133,9 @@ LEAVES: list[Shape] = [
 SHAPES: st.SearchStrategy[Shape] = st.recursive(
     st.sampled_from(LEAVES),
     lambda inner: st.builds(
-        lambda wrap, one: wrap(one), st.sampled_from([_map, _list, _nullable, _object]), inner
+        lambda wrap, one: wrap(one),
+        st.sampled_from([_map, _list, _tuple, _nullable, _object]),
+        inner,
     ),
     max_leaves=5,
 )
