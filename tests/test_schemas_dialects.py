@@ -323,6 +323,8 @@ def test_all_of_is_written_as_one_object() -> None:
     assert strict_server(wire) == []
     assert list(wire["properties"]["x"]["properties"]) == ["a", "b"]
     assert form(asked).check({"x": {"a": 1, "b": 2}}).failure is not None
+    assert accepts(llama_grammar(asked), '{"x":{"a":1,"b":"y"}}')
+    assert not accepts(llama_grammar(asked), '{"x":{"a":1}}')
 
 
 def test_other_keywords_are_told_as_they_are() -> None:

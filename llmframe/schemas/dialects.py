@@ -20,7 +20,7 @@ from typing import Any, Final
 from llmframe.errors import SchemaError
 from llmframe.schemas.grammar import llama_grammar
 from llmframe.schemas.limits import anthropic_limits, field_name, openai_limits
-from llmframe.schemas.nodes import Node, deref, is_map, recursive_names, without
+from llmframe.schemas.nodes import Node, deref, is_map, merged, recursive_names, without
 from llmframe.schemas.pairs import KEY, VALUE, entry, holds_map, refuse_unclear
 from llmframe.schemas.patterns import is_portable
 from llmframe.schemas.plain import plain, rules_in_words
@@ -149,7 +149,7 @@ class _Wire:
         elif "anyOf" in node or "oneOf" in node:
             made = self._union(node, path)
         elif "allOf" in node:
-            return self.node(self._merged(node, path), path)
+            return self.node(merged(node, self.defs, path), path)
         elif node.get("type") == "object":
             made = self._object(node, path)
         elif node.get("type") == "array":
@@ -239,24 +239,6 @@ class _Wire:
             starts.append((name, tags))
             target["properties"] = {name: properties.pop(name), **properties}
             target["required"] = list(target["properties"])
-
-    def _merged(self, node: Mapping[str, Any], path: str) -> Node:
-        """`allOf` as one node: the engines have no word for it."""
-        parts = [deref(part, self.defs) for part in node["allOf"]]
-        made: Node = without(node, "allOf")
-        for part in parts:
-            for key, value in part.items():
-                if key == "properties":
-                    made["properties"] = {**made.get("properties", {}), **value}
-                elif key == "required":
-                    made["required"] = [*made.get("required", []), *value]
-                elif key == "type" and made.get("type", value) != value:
-                    raise SchemaError(f"{field_name(path)} has an allOf that no value can meet.")
-                elif key == "allOf":
-                    made.setdefault("allOf", []).extend(value)
-                else:
-                    made.setdefault(key, value)
-        return made
 
     def _object(self, node: Mapping[str, Any], path: str) -> Node:
         if is_map(node) or not node.get("properties"):

@@ -11,8 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from llmframe.errors import SchemaError
-from llmframe.schemas.nodes import is_map
+from llmframe.schemas.nodes import is_map, merged
 from llmframe.schemas.patterns import rule_of
 
 __all__ = ["llama_grammar"]
@@ -66,7 +65,7 @@ def llama_grammar(schema: Mapping[str, Any]) -> str:
         GBNF text whose start is ``root``; the same for equal schemas.
 
     Raises:
-        SchemaError: The schema holds what no finite grammar can say (``allOf`` of several parts).
+        SchemaError: An ``allOf`` that no value can meet.
 
     Examples:
         >>> from llmframe.schemas.forms import form
@@ -97,12 +96,7 @@ class _Grammar:
             branches = node.get("anyOf") or node["oneOf"]
             return _any_of(list(dict.fromkeys(self.expression(branch) for branch in branches)))
         if "allOf" in node:
-            if len(node["allOf"]) != 1:
-                raise SchemaError(
-                    "the schema has an allOf of several parts, which the local engine cannot ask "
-                    "for. Write its fields out in one object."
-                )
-            return self.expression(node["allOf"][0])
+            return self.expression(merged(node, self.defs))
         kind = node.get("type")
         if kind == "object":
             return self._map(node) if is_map(node) else self._object(node)

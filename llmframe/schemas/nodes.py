@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from llmframe.errors import SchemaError
+
 __all__ = [
     "NULL",
     "Kind",
@@ -14,6 +16,7 @@ __all__ = [
     "deref",
     "is_map",
     "kind_of",
+    "merged",
     "recursive_names",
     "without",
     "without_null",
@@ -49,6 +52,29 @@ def without_null(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Node
         inner, _ = without_null(branches[0], defs)
         return {**inner, **without(made, "anyOf")}, True
     return {**made, "anyOf": branches}, True
+
+
+def merged(node: Mapping[str, Any], defs: Mapping[str, Any], path: str = "") -> Node:
+    """A node with its `allOf` written out as one: the engines have no word for it.
+
+    Raises:
+        SchemaError: Two parts have different types.
+    """
+    made: Node = without(node, "allOf")
+    for part in node["allOf"]:
+        for key, value in deref(part, defs).items():
+            if key == "properties":
+                made["properties"] = {**made.get("properties", {}), **value}
+            elif key == "required":
+                made["required"] = [*made.get("required", []), *value]
+            elif key == "type" and made.get("type", value) != value:
+                where = f"field {path!r}" if path else "the schema"
+                raise SchemaError(f"{where} has an allOf that no value can meet.")
+            elif key == "allOf":
+                made.setdefault("allOf", []).extend(value)
+            else:
+                made.setdefault(key, value)
+    return made
 
 
 def is_map(node: Mapping[str, Any]) -> bool:
