@@ -109,13 +109,21 @@ def entry_of(
 
 
 def judged(call: Call, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Stored replies with the verdict of the local check in place of the engine's "ok"."""
+    """Stored replies with the verdict of the local check in place of the engine's "ok".
+
+    The message of one that is an answer says what was put right in reading it.
+    """
     found = []
     for entry in entries:
-        failure = call.read(as_result(entry)).failure
-        found.append(
-            entry if failure is None else entry._replace(kind=failure.kind, message=failure.message)
-        )
+        reading = call.read(as_result(entry))
+        if reading.failure is not None:
+            kind, message = reading.failure.kind, reading.failure.message
+            found.append(entry._replace(kind=kind, message=message))
+            continue
+        marks = ["found among other text"] if reading.repaired else []
+        if reading.coerced:
+            marks.append(f"coerced {', '.join(reading.coerced)}")
+        found.append(entry._replace(message="; ".join(marks)) if marks else entry)
     return tuple(found)
 
 

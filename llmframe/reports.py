@@ -205,7 +205,8 @@ class Trace(Sheet):
     Attributes:
         label: The row's label, as text.
         messages: The conversation that was sent.
-        replies: Every reply, in order: text, finish, usage, model, request_id, kind, message.
+        replies: Every reply, in order: text, finish, usage, model, request_id, kind, and the
+            message: why it is no answer, or what was coerced in one that is.
         note: Why there was no request, where there was none.
     """
 
@@ -240,7 +241,7 @@ class Trace(Sheet):
     def _lines(self) -> Iterable[tuple[str, str]]:
         for entry in self.replies:
             usage = entry.usage or Usage()
-            said = entry.kind if entry.kind == "ok" else f"{entry.kind}: {entry.message}"
+            said = f"{entry.kind}: {entry.message}" if entry.message else entry.kind
             yield (
                 f"reply {entry.attempt}",
                 f"{said}; {entry.model or 'model unknown'}, {number(usage.input_tokens)} tokens "

@@ -855,6 +855,18 @@ def test_an_awaited_job(df: pd.DataFrame) -> None:
     assert asyncio.run(main())["response"].tolist() == ["a", "b", "c"]
 
 
+def test_trace_tells_what_was_put_right_in_reading(df: pd.DataFrame) -> None:
+    engine = lf.testing.FakeEngine('Sure: {"stars": "3"}')
+    out = df[:1].llm.extract("t", {"stars": int, "note": str | None}, model=engine)
+    trace = out.llm.trace(position=0)
+    assert trace.replies[0].kind == "ok"
+    assert trace.replies[0].message == "found among other text; coerced stars, note"
+    assert "ok: found among other text; coerced stars, note;" in str(trace)
+    plain = lf.testing.FakeEngine('{"stars": 3}')
+    out = df[:1].llm.extract("t", {"stars": int}, model=plain)
+    assert not out.llm.trace(position=0).replies[0].message
+
+
 def test_trace_tells_how_a_cell_came_to_be(df: pd.DataFrame, serve: Any) -> None:
     server = serve(lambda seen: f"reply to {seen.prompt}")
     out = df.llm.map("Say {t}", model=openai(server), system="Be brief.")
