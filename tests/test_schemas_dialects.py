@@ -323,8 +323,19 @@ def test_all_of_is_written_as_one_object() -> None:
     assert strict_server(wire) == []
     assert list(wire["properties"]["x"]["properties"]) == ["a", "b"]
     assert form(asked).check({"x": {"a": 1, "b": 2}}).failure is not None
+    asked["properties"]["x"]["type"] = "object"
+    assert form(asked).check({"x": {"a": 1, "b": "y"}}).values == ({"a": 1, "b": "y"},)
     assert accepts(llama_grammar(asked), '{"x":{"a":1,"b":"y"}}')
     assert not accepts(llama_grammar(asked), '{"x":{"a":1}}')
+
+
+def test_all_of_a_number_and_an_integer_is_an_integer() -> None:
+    x = {"allOf": [{"type": "number"}, {"type": "integer", "minimum": 1}]}
+    asked = form({"type": "object", "properties": {"x": x}})
+    assert asked.schema is not None
+    assert openai_strict(asked.schema)["properties"]["x"]["type"] == "integer"
+    assert asked.check({"x": 2}).values == (2,)
+    assert asked.check({"x": 0}).failure is not None
 
 
 def test_other_keywords_are_told_as_they_are() -> None:

@@ -16,9 +16,10 @@ from pydantic import BaseModel, Field, create_model
 import llmframe as lf
 from llmframe.errors import SchemaError
 from llmframe.results import Result
-from llmframe.schemas.dialects import anthropic, openai_strict, xgrammar
+from llmframe.schemas.dialects import anthropic, llama_grammar, openai_strict, plain, xgrammar
 from llmframe.schemas.forms import form, form_from
 from llmframe.schemas.reading import read
+from tests.gbnf import accepts
 
 TOLD = "a map, as the list of its entries: each key once"
 
@@ -59,6 +60,23 @@ def test_a_map_on_the_wire(
     node = {"type": "array", "items": items, "description": words}
     assert dialect(asked.schema)["properties"] == {"m": node}
     assert xgrammar(asked.schema)["properties"]["m"]["type"] == "object"  # it knows maps
+
+
+def test_keys_with_a_pattern_and_listed_keys_in_every_dialect() -> None:
+    keys = Annotated[str, Field(pattern="^x[0-9]$")]
+    asked = form({"m": dict[keys, int], "n": dict[Literal["a", "b"], bool]})
+    assert asked.schema is not None
+    answer = '{"m":{"x1":2},"n":{"a":true}}'
+    assert asked.check(json.loads(answer)).failure is None
+    grammar = llama_grammar(asked.schema)
+    assert accepts(grammar, answer)
+    assert accepts(grammar, '{"m":{},"n":{}}')
+    for old, new in (("x1", "y1"), (":2", ':"2"'), ('"a"', '"c"'), ("true", "1")):
+        assert not accepts(grammar, answer.replace(old, new)), new
+    m = xgrammar(asked.schema)["properties"]["m"]
+    assert m["additionalProperties"] == {"type": "integer"}
+    assert '"m": object with any keys, each value integer' in plain(asked.schema)
+    assert asked.check({"m": {"x1": "2"}, "n": {}}).coerced == ("m.x1",)
 
 
 def test_the_keys_of_a_map_may_have_a_pattern() -> None:

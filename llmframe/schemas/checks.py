@@ -24,8 +24,7 @@ import orjson
 from llmframe.results import Failure
 from llmframe.schemas.coercion import Coercion, Invalid
 from llmframe.schemas.formats import FORMATS
-from llmframe.schemas.nodes import Node, deref, without_null
-from llmframe.schemas.pairs import entry, is_free
+from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, without_null
 from llmframe.schemas.values import Checked, Field, Misfit, column_values
 from llmframe.schemas.wording import invalid, joined, path_of, schema_words, validator_words
 
@@ -149,6 +148,8 @@ class SchemaCheck(_Base):
         if value is None or isinstance(value, bool):
             return value
         inner, _ = without_null(deref(node, self._defs), self._defs)
+        if "allOf" in inner:
+            inner = merged(inner, self._defs)
         branches = inner.get("anyOf") or inner.get("oneOf")
         if branches:
             for branch in branches:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from llmframe.schemas.nodes import NULL, Node, deref, is_map, without_null
+from llmframe.schemas.nodes import NULL, Node, deref, entry, is_free, without_null
 
 __all__ = ["Coercion", "Invalid"]
 
@@ -87,7 +87,7 @@ class Coercion:
             return self._union(branches or node["oneOf"])
         kind = node.get("type")
         if kind == "object":
-            return self._map(node) if is_map(node) else self._object(node)
+            return self._map(node) if is_free(node) else self._object(node)
         if kind == "array":
             return self._array(node)
         if kind == "string":
@@ -166,7 +166,8 @@ class Coercion:
         return fields
 
     def _map(self, node: Mapping[str, Any]) -> Step:
-        step = self._step(node["additionalProperties"])
+        _, values = entry(node) or ({}, {})
+        step = self._step(values)
 
         def free(value: Any, path: str, marks: list[str]) -> Any:
             if type(value) is not dict:

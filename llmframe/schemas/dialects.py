@@ -20,8 +20,8 @@ from typing import Any, Final
 from llmframe.errors import SchemaError
 from llmframe.schemas.grammar import llama_grammar
 from llmframe.schemas.limits import anthropic_limits, field_name, openai_limits
-from llmframe.schemas.nodes import Node, deref, is_map, merged, recursive_names, without
-from llmframe.schemas.pairs import KEY, VALUE, entry, holds_map, refuse_unclear
+from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, recursive_names, without
+from llmframe.schemas.pairs import KEY, VALUE, holds_map, refuse_unclear
 from llmframe.schemas.patterns import is_portable
 from llmframe.schemas.plain import plain, rules_in_words
 
@@ -241,10 +241,10 @@ class _Wire:
             target["required"] = list(target["properties"])
 
     def _object(self, node: Mapping[str, Any], path: str) -> Node:
-        if is_map(node) or not node.get("properties"):
+        if is_free(node):
             if not self.dialect.free:
                 return self._pairs(node, path)
-            values = node.get("additionalProperties") or {}
+            _, values = entry(node) or ({}, {})
             return {"type": "object", "additionalProperties": self.node(values, f"{path}.*")}
         properties = {
             name: self.node(child, f"{path}.{name}".strip("."))

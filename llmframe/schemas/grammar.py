@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from llmframe.schemas.nodes import is_map, merged
+from llmframe.schemas.nodes import deref, entry, is_free, merged
 from llmframe.schemas.patterns import rule_of
 
 __all__ = ["llama_grammar"]
@@ -99,7 +99,7 @@ class _Grammar:
             return self.expression(merged(node, self.defs))
         kind = node.get("type")
         if kind == "object":
-            return self._map(node) if is_map(node) else self._object(node)
+            return self._map(node) if is_free(node) else self._object(node)
         if kind == "array":
             return self._array(node)
         if kind == "string":
@@ -135,8 +135,10 @@ class _Grammar:
         return " ".join([*parts, '"}"'])
 
     def _map(self, node: Mapping[str, Any]) -> str:
-        value = _grouped(self.expression(node["additionalProperties"]))
-        pair = f'{self._use("string")} ":" {value}'
+        key, values = entry(node) or ({}, {})
+        value = _grouped(self.expression(values))
+        name = _grouped(self.expression({"type": "string", **deref(key, self.defs)}))
+        pair = f'{name} ":" {value}'
         return f'"{{" ({pair} ("," {pair}){{0,{_MAX_ITEMS - 1}}})? "}}"'
 
     def _array(self, node: Mapping[str, Any]) -> str:

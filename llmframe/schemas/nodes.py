@@ -14,7 +14,8 @@ __all__ = [
     "Node",
     "common_type",
     "deref",
-    "is_map",
+    "entry",
+    "is_free",
     "kind_of",
     "merged",
     "recursive_names",
@@ -67,6 +68,8 @@ def merged(node: Mapping[str, Any], defs: Mapping[str, Any], path: str = "") -> 
                 made["properties"] = {**made.get("properties", {}), **value}
             elif key == "required":
                 made["required"] = [*made.get("required", []), *value]
+            elif key == "type" and {made.get("type"), value} == {"integer", "number"}:
+                made["type"] = "integer"
             elif key == "type" and made.get("type", value) != value:
                 where = f"field {path!r}" if path else "the schema"
                 raise SchemaError(f"{where} has an allOf that no value can meet.")
@@ -77,9 +80,32 @@ def merged(node: Mapping[str, Any], defs: Mapping[str, Any], path: str = "") -> 
     return made
 
 
-def is_map(node: Mapping[str, Any]) -> bool:
-    """Whether the node is an object with free keys only."""
-    return node.get("type") == "object" and "properties" not in node
+def is_free(node: Mapping[str, Any]) -> bool:
+    """Whether the node is an object that names none of its keys."""
+    named = node.get("properties") or "allOf" in node
+    return node.get("type") == "object" and not named
+
+
+def entry(node: Mapping[str, Any]) -> tuple[Node, Node] | None:
+    """What the keys and the values of a free-form map are.
+
+    Args:
+        node: A canonical schema.
+
+    Returns:
+        The schema of a key and that of a value; None where the node is no map, or one whose values
+        depend on the key.
+    """
+    if not is_free(node):
+        return None
+    values = node.get("additionalProperties")
+    patterns = node.get("patternProperties", {})
+    if not patterns:
+        return node.get("propertyNames", {}), values or {}
+    if len(patterns) > 1 or isinstance(values, Mapping):
+        return None
+    pattern, made = next(iter(patterns.items()))
+    return {"pattern": pattern}, made
 
 
 def recursive_names(defs: Mapping[str, Any]) -> frozenset[str]:

@@ -22,40 +22,13 @@ from typing import Any, Final
 
 from llmframe.errors import SchemaError
 from llmframe.schemas.coercion import Invalid
-from llmframe.schemas.nodes import Node, deref
+from llmframe.schemas.nodes import Node, deref, entry
 
-__all__ = ["KEY", "VALUE", "Pairs", "entry", "holds_map", "is_free", "refuse_unclear"]
+__all__ = ["KEY", "VALUE", "Pairs", "holds_map", "refuse_unclear"]
 
 KEY: Final = "key"
 VALUE: Final = "value"
 _PAIR: Final = {KEY, VALUE}
-
-
-def is_free(node: Mapping[str, Any]) -> bool:
-    """Whether the node is an object that names none of its keys."""
-    return node.get("type") == "object" and not node.get("properties")
-
-
-def entry(node: Mapping[str, Any]) -> tuple[Node, Node] | None:
-    """What the keys and the values of a free-form map are.
-
-    Args:
-        node: A canonical schema.
-
-    Returns:
-        The schema of a key and that of a value; None where the node is no map, or one whose values
-        depend on the key.
-    """
-    if not is_free(node):
-        return None
-    values = node.get("additionalProperties")
-    patterns = node.get("patternProperties", {})
-    if not patterns:
-        return node.get("propertyNames", {}), values or {}
-    if len(patterns) > 1 or isinstance(values, Mapping):
-        return None
-    pattern, made = next(iter(patterns.items()))
-    return {"pattern": pattern}, made
 
 
 def holds_map(schema: Any) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from llmframe.schemas.nodes import NULL, deref, is_map, recursive_names, without_null
+from llmframe.schemas.nodes import NULL, deref, entry, is_free, recursive_names, without_null
 
 __all__ = ["plain", "rules_in_words"]
 
@@ -166,10 +166,9 @@ class _Words:
             items = node.get("items")
             return f"array of {self.phrase(items)}" if items else "array"
         if kind == "object":
-            if is_map(node):
-                return (
-                    f"object with any keys, each value {self.phrase(node['additionalProperties'])}"
-                )
+            if is_free(node):
+                _, values = entry(node) or ({}, {})
+                return f"object with any keys, each value {self.phrase(values)}"
             return "object with these keys, in this order"
         return str(kind) if kind else "any JSON value"
 
