@@ -106,7 +106,8 @@ def test_extra_cannot_bring_what_the_request_has(name: str, empty: bool) -> None
         engine = lf.OpenAI("m", base_url=server.url)
         frame = pd.DataFrame({"t": ["a", "b", "c"]})
         if name == "stream" and empty:  # what is asked for anyway
-            assert frame.llm.map("{t}", model=engine, extra={name: False})["response"].all()
+            out = frame.llm.map("{t}", model=engine, extra={name: False})
+            assert out["response"].notna().all()
             return
         with pytest.raises(lf.EngineError, match=f"extra={{'{name}': …}} cannot be sent"):
             frame.llm.map("{t}", model=engine, extra={name: value})
