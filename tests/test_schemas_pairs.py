@@ -137,7 +137,7 @@ def _object(inner: Shape) -> Shape:
     type_, values, write = inner
     return (
         # Named as a pair's own keys are: nothing may take this object for one.
-        create_model("Entry", key=str, value=type_),
+        create_model("Entry", key=(str, ...), value=(type_, ...)),
         st.fixed_dictionaries({"key": TEXT, "value": values}),
         lambda made: {"key": made["key"], "value": write(made["value"])},
     )
