@@ -1,8 +1,8 @@
 """Servers that others wrote, each in a process of its own, for ``pytest_plugins``.
 
-llmock comes with the extra `test`, and mock-ai-api is taken from the PATH. aimock is an npm package,
-and OGX wants an environment of its own (Python 3.12 or later, many dependencies): each is named by
-a variable. The tests of one that is missing are skipped with the reason.
+llmock comes with the extra `test`, and mock-ai-api is taken from the PATH. aimock is an npm
+package, and OGX wants an environment of its own (Python 3.12 or later, many dependencies): each is
+named by a variable. The tests of one that is missing are skipped with the reason.
 """
 
 from __future__ import annotations
