@@ -11,6 +11,7 @@ import pickle
 import re
 import threading
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -471,3 +472,20 @@ def test_integers_keep_their_bounds(low, span, step):
 @given(st.binary(min_size=1), st.sampled_from([r"\d+", r"(a|bc){2}", r"[^a]", r".?x*y+?", r"a{3}"]))
 def test_a_pattern_is_found_in_its_text(seed, pattern):
     assert re.search(pattern, matching(pattern, Draw(seed)))
+
+
+def test_batch_true_goes_to_the_batch_twin():
+    engine = FakeEngine(
+        str.upper, faults=lambda request: "refuse" if "b" in _text(request) else None
+    )
+    df = pd.DataFrame({"t": ["a", "b", "c"]})
+    out = df.llm.map("{t}", model=engine, batch=True, errors="coerce")
+    assert out["response"].fillna("").tolist() == ["A", "", "C"]
+    asked = len(engine.requests)
+    again = df.llm.map("{t}", model=engine, errors="coerce")  # live: one store, nothing more to ask
+    assert len(engine.requests) == asked
+    pd.testing.assert_frame_equal(again, out)
+
+
+def _text(request):
+    return request.messages[-1]["content"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llmframe.engines.base import Control, Limits, Source
 from llmframe.engines.fake.answers import Answers
+from llmframe.engines.fake.batch import FakeBatchEngine
 from llmframe.engines.fake.faults import Faults, FaultsLike, spoil
 from llmframe.errors import EngineError
 from llmframe.requests import Request
@@ -104,10 +105,11 @@ class FakeEngine:
         self._in_flight = 0
         self._order = count(1)
         self._store: Journal | None = None
+        self._twin: FakeBatchEngine | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for name in ("_lock", "_order", "_store", "_in_flight"):
+        for name in ("_lock", "_order", "_store", "_in_flight", "_twin"):
             del state[name]
         return state
 
@@ -127,6 +129,19 @@ class FakeEngine:
             if self._store is None:
                 self._store = Journal.memory()
             return self._store
+
+    def batched(self) -> FakeBatchEngine:
+        """What a call with ``batch=True`` goes to: the same answers, faults, requests and store.
+
+        Its batches have ended at the first look. For more, make a `FakeBatchEngine`.
+        """
+        store = self.store
+        with self._lock:
+            if self._twin is None:
+                self._twin = twin = FakeBatchEngine(model=self.model, polls=0, seed=self._seed)
+                twin._answers, twin._faults = self._answers, self._faults
+                twin.requests, twin._store = self.requests, store
+            return self._twin
 
     def identity(self) -> Mapping[str, str]:
         """Provider, model and seed."""
