@@ -46,6 +46,7 @@ class Feed(Stock):
         stored: Settles a place from replies that came meanwhile; False: ask all the same.
         ended: Called with what ends the job from this side; None: the outage lasts too long.
         lane: Where the engine is one: it may find batches that other runs left at the provider.
+        alike: Bring new rows together that begin alike.
 
     Attributes:
         probe_at: When the next single row of an outage is tried, by the monotonic clock.
@@ -67,8 +68,11 @@ class Feed(Stock):
         stored: Callable[[int, list[Entry]], bool],
         ended: Callable[[BaseException | None], None],
         lane: Lane | None = None,
+        alike: bool = False,
     ) -> None:
-        super().__init__(work, journal, control, budget, bounded=bounded, ended=ended, lane=lane)
+        super().__init__(
+            work, journal, control, budget, bounded=bounded, ended=ended, lane=lane, alike=alike
+        )
         self.probe_at = 0.0
         self.longest = 0.0
         self.heard = time.monotonic()
@@ -216,7 +220,7 @@ class Feed(Stock):
         if self._outage.open or self.canary is not None:
             room = 1
         flights = [self._again.popleft() for _ in range(min(room, len(self._again)))]
-        places = [self.todo.popleft() for _ in range(min(room - len(flights), len(self.todo)))]
+        places = self._next(room - len(flights))
         due = [place for place, at in self._foreign.items() if at <= now]
         for place in due:
             del self._foreign[place]

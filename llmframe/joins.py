@@ -93,7 +93,11 @@ def kept(data: Any, outcome: Outcome, keep_failed: bool) -> Any:
 
 
 def details(prefix: str, outcome: Outcome, journal: Journal) -> list[frames.Column]:
-    """Status, error, tokens, US$, model and finish of each row's request."""
+    """Status, error, tokens, US$, model and finish of each row's request.
+
+    Tokens and US$ are those of all its replies, earlier calls' too. They stand at the first row
+    that shares it and are 0 at the others: whoever adds a column up gets what was spent.
+    """
     work = outcome.work
     entries: dict[bytes, list[Entry]] = {}
     for start in range(0, len(work.keys), 4096):
@@ -104,13 +108,14 @@ def details(prefix: str, outcome: Outcome, journal: Journal) -> list[frames.Colu
         place = int(work.inverse[position])
         replies = entries.get(work.keys[place], []) if place >= 0 else []
         failure = lost[position].failure if position in lost else None
-        usage = sum((entry.usage for entry in replies if entry.usage), Usage())
-        costs = [entry.cost for entry in replies if entry.cost is not None]
+        billed = replies if place >= 0 and work.first[place] == position else []
+        usage = sum((entry.usage for entry in billed if entry.usage), Usage())
+        priced = any(entry.cost is not None for entry in replies)
         rows["status"].append(STATUS[state])
         rows["error"].append(f"{failure.kind}: {failure.message}" if failure else None)
         tokens = usage.input_tokens + usage.output_tokens
         rows["tokens"].append(tokens if replies else None)
-        rows["cost"].append(sum(costs) if costs else None)
+        rows["cost"].append(sum(entry.cost or 0.0 for entry in billed) if priced else None)
         rows["model"].append(replies[-1].model if replies else None)
         rows["finish"].append(replies[-1].finish if replies else None)
     return [

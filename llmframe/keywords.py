@@ -23,8 +23,8 @@ class Common(TypedDict, total=False):
 
     Attributes:
         model: An engine such as ``lf.OpenAI(…)``, or its name: ``"local"``,
-            ``"openai/gpt-4.1-mini"``, ``"anthropic/claude-…"``. None: that of `set_options`,
-            else the embedded model.
+            ``"openai/gpt-4.1-mini"``, ``"anthropic/claude-…"``, ``"vllm/<hub id or folder>"``.
+            None: that of `set_options`, else the embedded model.
         batch: True: by the provider's batch API, at its batch price, within a day. None: as the
             engine says.
         system: System text, put before the verb's own.
@@ -51,7 +51,8 @@ class Common(TypedDict, total=False):
         dedupe: True: identical rows share one request and one answer.
         flatten: Nested models as one column a field, with dotted names.
         dtype_backend: ``"pyarrow"`` gives Arrow dtypes.
-        details: Add columns with status, error, tokens, cost and model of each row.
+        details: Add columns with status, error, tokens, cost and model of each row. Tokens and
+            US$ stand at the first row of a shared request, so that their sum is what was spent.
         progress: False: no progress display.
         concurrency: Requests in flight at once on a live engine.
     """

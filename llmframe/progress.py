@@ -232,6 +232,8 @@ def _detail(now: Progress) -> str:
 
 def _engine(figures: Figures) -> list[str]:
     """What an engine on this machine is doing; what it does not say is left out."""
+    if figures.loading:
+        return ["loading the model"]
     said = [
         (figures.tokens_per_second, "{:,.0f} tokens/s"),
         (figures.running, "{:,} running"),

@@ -162,12 +162,12 @@ class Report(Sheet):
         if usage is not None:
             yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
             if usage.cached_tokens:
-                yield "from the provider's cache", f"{number(usage.cached_tokens)} tokens"
+                yield "from the prompt cache", f"{number(usage.cached_tokens)} tokens"
             if usage.cache_write_tokens:
                 written = f"{number(usage.cache_write_tokens)} tokens"
                 if usage.cache_write_1h_tokens:
                     written += f", {number(usage.cache_write_1h_tokens)} of them for an hour"
-                yield "into the provider's cache", written
+                yield "into the prompt cache", written
         if self.saved:
             # Writing costs more than plain input, and pays only where it is read again.
             name = "the cache saved" if self.saved > 0 else "the cache cost"
@@ -239,11 +239,12 @@ class Trace(Sheet):
         return f"Row {self.label}: {self.note or f'{self.attempts} replies'}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
-        for entry in self.replies:
+        # By their order, as each call that asked again counts its own attempts from 1.
+        for place, entry in enumerate(self.replies, 1):
             usage = entry.usage or Usage()
             said = f"{entry.kind}: {entry.message}" if entry.message else entry.kind
             yield (
-                f"reply {entry.attempt}",
+                f"reply {place}",
                 f"{said}; {entry.model or 'model unknown'}, {number(usage.input_tokens)} tokens "
                 f"in, {number(usage.output_tokens)} out, {money(entry.cost)}"
                 + (f", request {entry.request_id}" if entry.request_id else ""),
@@ -252,11 +253,11 @@ class Trace(Sheet):
     def _texts(self) -> Iterable[tuple[str, str]]:
         if self.messages:
             yield "prompt", self.prompt
-        for entry in self.replies:
+        for place, entry in enumerate(self.replies, 1):
             if entry.text is not None:
-                yield f"raw reply {entry.attempt}", entry.text
+                yield f"raw reply {place}", entry.text
             if entry.asked:
-                yield f"asked before reply {entry.attempt}", entry.asked
+                yield f"asked before reply {place}", entry.asked
 
 
 class JobTable(Sequence["Job"]):

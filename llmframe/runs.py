@@ -98,6 +98,7 @@ class Run:
             stored=self._from_store,
             ended=self._end,
             lane=self._lane,
+            alike=self._asks.limits.prefixes,
         )
         told = self._batched and work.call.errors != "coerce"
         self._canary = Canary(self._feed, work.call.repairs if told else None)

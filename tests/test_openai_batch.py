@@ -166,8 +166,8 @@ def test_the_prompt_cache_is_told_where_the_constant_start_ends(
     assert len({body["prompt_cache_key"] for body in bodies}) == 1
     read, write = 3 * 1500 * (5.0 - 0.5), 1500 * (10.0 - 12.5)
     assert report.saved == pytest.approx((read + write) / 1e6)
-    assert re.search(r"from the provider's cache\s+4,500 tokens", repr(report))
-    assert re.search(r"into the provider's cache\s+1,500 tokens", repr(report))
+    assert re.search(r"from the prompt cache\s+4,500 tokens", repr(report))
+    assert re.search(r"into the prompt cache\s+1,500 tokens", repr(report))
     assert re.search(r"the cache saved\s+US\$0\.0165", repr(report))
 
 

@@ -217,3 +217,22 @@ def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == PROJECT["requires-python"]
     assert set(metadata.get_all("Provides-Extra") or []) == set(EXTRAS)
+
+
+def test_u162_only_public_names_of_pandas() -> None:
+    """`pd._libs`, `pandas.core` and the like move between releases."""
+    private = re.compile(r"_[^_]|core$|core\.")
+    found = []
+    for path in (ROOT / "llmframe").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pandas":
+                module = (node.module or "").partition(".")[2]
+                names = [module, *(alias.name for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                whole = [alias.name for alias in node.names]
+                names = [name.partition(".")[2] for name in whole if name.startswith("pandas.")]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"pd", "pandas"}:
+                names = [node.attr]
+            found += [f"{path.name}: {name}" for name in names if private.match(name)]
+    assert not found

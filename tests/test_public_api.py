@@ -189,6 +189,18 @@ def test_details_name_themselves_after_into(df: pd.DataFrame) -> None:
     assert plain["llm_finish"].tolist() == ["stop"] * 3
 
 
+def test_details_of_rows_that_share_a_request_add_up_to_what_was_spent() -> None:
+    df = pd.DataFrame({"t": ["b", "a", "b", None, "b"]})
+    job = df.llm.submit.map("{t}", model=lf.testing.FakeEngine(), details=True)
+    out = job.wait().join(df)
+    usage = job.status().usage
+    assert usage is not None
+    assert out["llm_tokens"].sum() == usage.input_tokens + usage.output_tokens
+    assert (out["llm_tokens"] > 0).tolist()[:3] == [True, True, False]
+    assert out["llm_tokens"].fillna(-1).tolist()[2:] == [0, -1, 0]
+    assert out["llm_model"].notna().tolist() == [True, True, True, False, True]
+
+
 def test_classify_adds_a_categorical_and_its_companions(df: pd.DataFrame, serve: Any) -> None:
     server = serve(lambda seen: by_schema(seen.schema, _label="bug") if seen.schema else "bug")
     labels = ["billing", "bug"]
@@ -865,6 +877,16 @@ def test_trace_tells_what_was_put_right_in_reading(df: pd.DataFrame) -> None:
     plain = lf.testing.FakeEngine('{"stars": 3}')
     out = df[:1].llm.extract("t", {"stars": int}, model=plain)
     assert not out.llm.trace(position=0).replies[0].message
+
+
+def test_trace_numbers_replies_over_several_calls() -> None:
+    df = pd.DataFrame({"t": ["x"]})
+    engine = lf.testing.FakeEngine("no number")
+    for _ in range(2):
+        out = df.llm.map("{t}", int, model=engine, errors="coerce")
+    trace = str(out.llm.trace(0))
+    assert re.findall(r"^  reply (\d)", trace, re.MULTILINE) == ["1", "2", "3", "4"]
+    assert re.findall(r"raw reply (\d)", trace) == ["1", "2", "3", "4"]
 
 
 def test_trace_tells_how_a_cell_came_to_be(df: pd.DataFrame, serve: Any) -> None:

@@ -3,11 +3,13 @@
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 import llmframe as lf
+from llmframe import stocks
 from llmframe.results import Failure
 from llmframe.testing import FakeEngine, Fault
 
@@ -42,6 +44,30 @@ def test_a_passing_fault_costs_no_row(fault):
     df, engine = frame(200), FakeEngine(upper, faults={fault: 0.1}, latency=0.001)
     out = df.llm.map("{t}", model=engine)
     assert out["response"].tolist() == [f"ROW {i}" for i in range(200)]
+
+
+def test_u070_rows_that_begin_alike_are_asked_together_and_come_back_in_their_places():
+    texts = [f"{document * 400} question {i}" for i in range(50) for document in "BA"]
+    df, engine = pd.DataFrame({"t": texts}), FakeEngine(upper)
+    engine.limits = replace(engine.limits, prefixes=True)
+    rubric = "Answer. " * 500  # longer than what rows are compared by
+    out = df.llm.map(f"{rubric}{{t}}", model=engine)
+    seen = [request.messages[-1]["content"].removeprefix(rubric)[0] for request in engine.requests]
+    assert seen == ["A"] * 50 + ["B"] * 50
+    assert out["response"].tolist() == [(rubric + text).upper() for text in texts]
+    assert out["t"].tolist() == texts
+
+
+def test_u070_samples_of_one_row_are_asked_side_by_side(monkeypatch):
+    monkeypatch.setattr(stocks, "_WINDOW", 30)
+    texts = ["b", "c", "a"] * 20
+    engine = FakeEngine(upper)
+    engine.limits = replace(engine.limits, prefixes=True)
+    out = lf.map(pd.DataFrame({"t": texts}), "{t}", model=engine, dedupe=False, temperature=1.0)
+    seen = "".join(request.messages[-1]["content"] for request in engine.requests)
+    # Window by window: a frame of any length begins to be asked at once.
+    assert seen == ("a" * 10 + "b" * 10 + "c" * 10) * 2
+    assert out["response"].tolist() == [text.upper() for text in texts]
 
 
 def test_garbage_is_asked_again_with_the_error_told():

@@ -98,6 +98,10 @@ def test_a_public_service_is_never_asked():
 def test_a_log_line_shows_them(capsys):
     figures = Figures(tokens_per_second=1234.4, running=64, waiting=3, kv_cache=0.42, p95=1.25)
     shown = display("j_1", True)
+    shown.update(Progress(100, seconds=0.1, figures=Figures(loading=True)))
+    shown.close(Progress(100, seconds=0.2, figures=Figures(loading=True)))
+    assert capsys.readouterr().err == "j_1: 0 of 100 rows, 0 tokens, loading the model\n"
+    shown = display("j_1", True)
     shown.update(Progress(100, seconds=170.0))  # while the model is loaded
     shown.update(Progress(100, ok=2, seconds=190.0))
     shown.close(Progress(100, ok=40, seconds=209.0, figures=figures))

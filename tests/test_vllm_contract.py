@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
@@ -22,7 +23,7 @@ from pydantic import BaseModel, ValidationError, field_validator
 
 import llmframe as lf
 from llmframe.engines import vllm_core, vllm_errors, vllm_loading
-from llmframe.engines.base import Engine
+from llmframe.engines.base import Engine, Figures
 from llmframe.engines.vllm import VLLM
 from llmframe.engines.vllm_requests import Asked
 from llmframe.errors import EngineError, ModelError
@@ -280,6 +281,26 @@ def test_a_tuned_engine_is_the_loaded_one(tmp_path):
     assert tuning.engine.figures() is None
 
 
+def test_u071_the_same_cell_again_has_the_same_engine_and_another_model_its_own():
+    with standing_in(0.0) as first:
+        drive(first, requests(["a"]))
+        # The cell again: `lf.VLLM(…)` anew, of the same arguments.
+        assert drive(VLLM("stand-in"), requests(["b"]))[0].text == "b"
+        assert len(first.loads) == 1
+        first.close()
+        assert not first.loads[0].loaded
+        # `load` refuses a second one beside it, as a GPU would.
+        with VLLM("another") as other:
+            assert drive(other, requests(["c"]))[0].text == "c"
+        assert [engine.loaded for engine in first.loads] == [False, False]
+
+
+def test_u071_no_room_for_a_second_model_names_what_to_close():
+    said = ValueError("Free memory on device cuda:0 (3/24 GiB) on startup is less than desired")
+    with pytest.raises(EngineError, match=r"'x'.*close\(\) another lf\.VLLM of this process"):
+        raise vllm_loading.cannot("x", said)
+
+
 def test_a_busy_engine_is_not_closed_for_a_larger_one():
     with standing_in(0.05, max_num_seqs=2) as engine:
         stream = engine.stream(ListSource(requests(["a"] * 4)), Switch(limit=2))
@@ -375,6 +396,58 @@ def test_a_refused_engine_argument_comes_with_its_reason():
     assert vllm_errors.advice("max_model_len: Input should be a valid integer") == ""
     with pytest.raises(EngineError, match="load 'x': dtype: Input should be 'auto'"):
         raise vllm_loading.cannot("x", caught.value)
+
+
+def test_a_misspelt_argument_is_refused_with_the_one_that_was_meant(monkeypatch):
+    with pytest.raises(ModelError, match=r"max_num_seq=….*did you mean 'max_num_seqs'\?"):
+        VLLM("x").with_knobs(max_num_seq=3)
+    # Whether vLLM has it is not known before it is imported.
+    VLLM("x", enforce_eagre=True)
+
+    @dataclass
+    class EngineArgs:
+        enforce_eager: bool = False
+
+    class LLM:
+        def __init__(self, model: str, hf_token: str | None = None, **kwargs: Any) -> None: ...
+
+    for name, module in (("engine.arg_utils", EngineArgs), ("entrypoints.llm", LLM)):
+        stand_in = SimpleNamespace(**{module.__name__: module})
+        monkeypatch.setitem(sys.modules, f"vllm.{name}", stand_in)
+    VLLM("x", enforce_eager=True, hf_token="t", max_num_seqs=3)
+    for name, told in {
+        "enforce_eagre": "did you mean 'enforce_eager'",
+        "zzz": "leave it out",
+        "kwargs": "no such argument",
+    }.items():
+        with pytest.raises(ModelError, match=f"{name}=….*{told}"):
+            VLLM("x", **{name: 1})
+
+
+def test_the_hubs_token_is_not_shown():
+    assert repr(VLLM("x", hf_token="hf_secret")) == "VLLM('x', max_num_seqs=256, hf_token=…)"
+
+
+def test_figures_say_that_the_model_is_loading():
+    there = threading.Event()
+
+    def load(model: str, given: Any) -> tuple[Any, list[Any]]:
+        there.wait(10)
+        raise EngineError("vLLM cannot load 'x'", provider="vllm")
+
+    with (
+        mock.patch.object(vllm_loading, "require"),
+        mock.patch.object(vllm_loading, "load", load),
+    ):
+        engine = VLLM("loading")
+        assert engine.figures() is None
+        running = Running(engine.load)
+        while (now := engine.figures()) is None:
+            time.sleep(0.001)
+        assert now == Figures(loading=True)
+        there.set()
+        with pytest.raises(EngineError):
+            running.value()
 
 
 @pytest.mark.parametrize("model", ["/nowhere", "./nowhere", "~/nowhere/at", "no/where/at-all"])

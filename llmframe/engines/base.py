@@ -49,6 +49,8 @@ class Limits:
         seed: Whether a request may carry a seed.
         reply: Token limit of a reply that is sent where the user names none; None: none is sent.
         reply_most: The largest that the model takes, where known.
+        prefixes: It keeps what prompts share only for a while, so those that begin alike are
+            best asked one after the other.
     """
 
     concurrency: int = 32
@@ -61,6 +63,7 @@ class Limits:
     seed: bool = True
     reply: int | None = None
     reply_most: int | None = None
+    prefixes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Figures:
         preemptions: Requests put back for want of memory, since the engine was loaded.
         p50: Seconds from sending to the reply, the middle of the last half minute.
         p95: The same, of the slowest twentieth the quickest.
+        loading: The model is not there yet, and nothing runs.
     """
 
     rows_per_second: float | None = None
@@ -88,6 +92,7 @@ class Figures:
     preemptions: int | None = None
     p50: float | None = None
     p95: float | None = None
+    loading: bool = False
 
 
 @runtime_checkable

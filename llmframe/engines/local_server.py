@@ -12,6 +12,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from llmframe.engines.control_tokens import Literals
 from llmframe.engines.local_scoring import LabelTree
 from llmframe.errors import EngineError, ModelError, sentence
 from llmframe.requests import Message
@@ -34,6 +36,9 @@ bank questions against 0.78, 0.55 of 40 text messages against 0.68.)"""
 # An abort is heard between two of these; a whole prompt at once would keep a core busy for
 # half a minute after it.
 _PROMPT_CHUNK: Final = 256
+
+# Every control token that a model was seen to have holds one of these.
+_MAY_CONTROL: Final = re.compile("[<\\[{|\uff5c]")
 
 # Added to a logit: larger than any difference between two, small enough for 32-bit floats to
 # keep five digits of what is added to.
@@ -124,6 +129,8 @@ class LlamaServer:
     ) -> list[int]:
         """Tokens of the conversation in the model's own chat template.
 
+        Text that spells a control token of the model stays text: no cell ends its own turn.
+
         Args:
             messages: The conversation.
             template: Arguments of the chat template.
@@ -132,7 +139,13 @@ class LlamaServer:
         Raises:
             Refused: The template does not take such a conversation.
         """
-        return self._tokens(self._render(messages, template) + lead, special=True)
+        kept = Literals()
+        told = [{**m, "content": self._kept(m["content"], kept)} for m in messages]
+        tokens: list[int] = []
+        for piece, literal in kept.pieces(self._render(told, template) + lead):
+            # Only at the very start may the model want a token in front.
+            tokens += self._tokens(piece, control=not literal, start=not tokens)
+        return tokens
 
     def labels(self, choices: tuple[str, ...]) -> LabelTree:
         """Token sequences of `choices` as they follow `LEAD`."""
@@ -224,8 +237,22 @@ class LlamaServer:
             )
         return str(reply["prompt"])
 
-    def _tokens(self, text: str, *, special: bool = False) -> list[int]:
-        body = {"content": text, "add_special": special, "parse_special": special}
+    def _kept(self, content: Any, kept: Literals) -> Any:
+        """A message's content, less what the tokenizer would read control tokens in."""
+        if not isinstance(content, str):
+            return [
+                {**part, "text": self._kept(part["text"], kept)} if "text" in part else part
+                for part in content
+            ]
+        bare = content.strip()  # as some templates do
+        if not _MAY_CONTROL.search(bare) or (
+            self._tokens(bare) == self._tokens(bare, control=True)
+        ):
+            return content
+        return content.replace(bare, kept.put(bare))
+
+    def _tokens(self, text: str, *, control: bool = False, start: bool = False) -> list[int]:
+        body = {"content": text, "add_special": start, "parse_special": control}
         tokens: list[int] = self._ask("POST", "/tokenize", body)["tokens"]
         return tokens
 

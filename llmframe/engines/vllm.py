@@ -61,8 +61,9 @@ class VLLM:
             ``tensor_parallel_size=2``, ``quantization="fp8"`` or ``revision="…"``.
 
     Raises:
-        ModelError: A number is none, or out of range. From the first use, where vLLM or the folder
-            is missing.
+        ModelError: A number is none, or out of range; an argument is all but one of these, or
+            unknown to the vLLM that is imported. From the first use, where vLLM or the folder is
+            missing, or has no such argument.
         EngineError: From the first use, where the model cannot be loaded; names the knob.
 
     Examples:
@@ -102,6 +103,7 @@ class VLLM:
             "max_num_batched_tokens": max_num_batched_tokens,
             "enable_prefix_caching": enable_prefix_caching,
         }
+        loading.expect_known(engine_args)
         self.engine_args = {
             **{name: value for name, value in knobs.items() if value is not None},
             **engine_args,
@@ -112,12 +114,16 @@ class VLLM:
             choices=True,
             calibrate=weights.is_small(self.source),
             in_process=True,
+            prefixes=True,
             context=self.engine_args.get("max_model_len"),
         )
 
     def __repr__(self) -> str:
         given = {"max_num_seqs": self.max_num_seqs, **self.engine_args}
-        shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        # The hub's token is a secret.
+        shown = ", ".join(
+            f"{name}={'…' if name == 'hf_token' else repr(value)}" for name, value in given.items()
+        )
         return f"VLLM({self.source!r}, {shown})"
 
     def __enter__(self) -> VLLM:
@@ -199,7 +205,11 @@ class VLLM:
             core.wake()
 
     def with_knobs(self, **knobs: Any) -> VLLM:
-        """The same model with other arguments: ``with_knobs(max_num_seqs=64)``."""
+        """The same model with other arguments: ``with_knobs(max_num_seqs=64)``.
+
+        Raises:
+            ModelError: No such argument, or a wrong value, as far as that is known before loading.
+        """
         given = {
             "max_num_seqs": self.max_num_seqs,
             "timeout": self.timeout,
@@ -239,7 +249,7 @@ class VLLM:
         return tune(data, prompt, schema, model=self, start=start, stop=stop, slice=slice, **common)
 
     def figures(self) -> Figures | None:
-        """What the engine is doing now; None where it is not loaded."""
+        """What the engine is doing now, loading included; None where it is not in use."""
         core = cores.loaded(self._config())
         return None if core is None else core.figures()
 

