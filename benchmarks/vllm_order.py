@@ -124,12 +124,13 @@ def report(title: str, found: dict[str, list[tuple[float, float]]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--rows", type=int, default=240)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=300, help="of a document")
-    parser.add_argument("--blocks", type=int, default=56, help="of the small KV cache")
+    parser.add_argument("--blocks", type=int, default=28, help="of the small KV cache")
+    parser.add_argument("--only", choices=("small", "ample"), help="of the two KV caches")
     parser.add_argument("--enforce-eager", action="store_true")
     given = parser.parse_args()
     short = Sampling(max_tokens=8)
@@ -155,10 +156,12 @@ def main() -> None:
         "long first": sorted(uneven, key=lambda request: -len(content(request))),
     }
     caches = {
-        "small cache": {"num_gpu_blocks_override": given.blocks, "max_num_seqs": 8},
+        "small cache": {"num_gpu_blocks_override": given.blocks, "max_num_seqs": 4},
         "ample cache": {"max_num_seqs": 32},
     }
     for name, arguments in caches.items():
+        if given.only not in {None, name.split()[0]}:
+            continue
         bench = Bench(given.model, given.enforce_eager, **arguments)
         with bench.engine:
             bench.timed(asked[:32])  # warm

@@ -148,6 +148,8 @@ class Core:
             _open.discard(self)
             self.ready.set()
             self._end_all(error)
+            if self._engine is not None:  # loaded, but of a release that is not known here
+                self._shut()
             return
         self.ready.set()
         try:

@@ -188,6 +188,17 @@ def test_a_dead_or_hung_child_ends_the_job_and_one_rerun_finishes_it(mortal):
     assert len(waiting) <= 3, "a thread still waits for an engine that is gone"
 
 
+def test_u071_the_same_cell_again_has_the_same_engine_and_close_ends_it(mortal, folders):
+    """After the test above, whose engine it takes; alone it loads one."""
+    again = VLLM(folders["tiny"], max_num_seqs=8, max_model_len=384, enforce_eager=True)
+    core = vllm_core.loaded(mortal.load()._config())
+    assert vllm_core.loaded(again.load()._config()) is core
+    [child] = core._children
+    mortal.close()
+    assert gone(child.pid), "its memory is not free for another model"
+    assert again.figures() is None
+
+
 def test_a_refused_argument_comes_with_its_reason(folders):
     for given, said in {
         "dtype": ("float7", r"cannot load .*: dtype: Input should be .*'bfloat16'"),
@@ -196,6 +207,9 @@ def test_a_refused_argument_comes_with_its_reason(folders):
         value, told = said
         with pytest.raises(EngineError, match=told):
             lf.VLLM(folders["tiny"], **{given: value}).load()
+    # vLLM is imported by now, and asked; `load` looks again where it was not.
+    with pytest.raises(lf.ModelError, match=r"enforce_eagre=….*did you mean 'enforce_eager'"):
+        lf.VLLM(folders["tiny"]).with_knobs(enforce_eagre=True)
 
 
 def test_a_model_that_does_not_fit_names_the_knob(folders):

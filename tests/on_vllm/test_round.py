@@ -44,6 +44,7 @@ def test_the_example_runs(folders, home):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+    assert "environment variable" not in done.stderr, done.stderr
     # Nothing of vLLM's own log among what the script prints.
     assert done.stdout.startswith("max_num_seqs="), done.stdout
     assert "60 of 60 rows answered" in done.stdout
