@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from llmframe import markup
 from llmframe.advice import path
 from llmframe.brakes import estimate_tokens
 from llmframe.costs import Price, price
@@ -125,6 +126,23 @@ class Plan(Sheet):
             told = [f"… ({same} lines as in prompt 1)"] if same > 1 else []
             yield f"prompt {place}", "\n".join(told + _clipped(lines[same if told else 0 :]))
             before = before or lines
+
+    def _parts(self) -> Iterable[markup.Html]:
+        costs = {"cost", "cost live", "cost as a batch", "advice"}
+        yield markup.facts((name, value) for name, value in self._lines() if name not in costs)
+        yield markup.heading("Cost")
+        rows = [("live", money(self.cost), money(self.cost_limit))]
+        if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
+            rows.append(("as a batch", money(self.cost_batch), ""))
+        rows = [
+            (f"{way} (this call)" if (way != "live") == self.batch else way, *sums)
+            for way, *sums in rows
+        ]
+        yield markup.table(["", "expected", "at most"], rows, numeric=(1, 2))
+        for sentence in self.advice:
+            yield markup.note(sentence)
+        for place, (name, text) in enumerate(self._texts()):
+            yield markup.details(name, markup.text(text), opened=place == 0)
 
 
 def _clipped(lines: list[str]) -> list[str]:

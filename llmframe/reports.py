@@ -6,19 +6,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Final, overload
 
+from llmframe import markup
 from llmframe.columns import name_text
 from llmframe.journal import Entry
 from llmframe.progress import Awaited, waiting
 from llmframe.requests import Message
 from llmframe.results import Usage
-from llmframe.views import Sheet, age, money, number, table_html
+from llmframe.views import Sheet, age, money, number, spread
 
 if TYPE_CHECKING:
     from llmframe.jobs import Job
 
 __all__ = ["JobStatus", "JobTable", "Report", "Trace"]
+
+_TONES: Final = {"done": "good", "failed": "bad", "interrupted": "warn", "canceled": "warn"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,6 +116,18 @@ class JobStatus(Sheet):
         if self.awaited:
             yield "waiting for", waiting(self.awaited)
 
+    def meter(self) -> markup.Html:
+        """How many of the rows that have to be asked are answered, and how many have failed."""
+        asked = self.rows - self.skipped - self.kept
+        return markup.meter(self.ok + self.cached, asked, self.failed)
+
+    def toned_state(self) -> markup.Html:
+        """The state in the colour of what it says."""
+        return markup.toned(self.shown_state, _TONES.get(self.state, ""))
+
+    def _parts(self) -> Iterable[markup.Html]:
+        yield markup.facts([("answered", self.meter()), *self._lines()])
+
 
 @dataclass(frozen=True, repr=False)
 class Report(Sheet):
@@ -197,6 +212,21 @@ class Report(Sheet):
         if self.error:
             yield "ended early", self.error
 
+    def _parts(self) -> Iterable[markup.Html]:
+        shown = [("answered", self.status.meter())]
+        for name, value in self._lines():
+            if name == "state":
+                value = self.status.toned_state()
+            if not name.startswith("failed: "):
+                shown.append((name, value))
+        yield markup.facts(shown)
+        if self.kinds:
+            yield markup.heading("Failed rows by kind")
+            yield markup.bars(self.kinds)
+        if len(self.latencies) > 1:
+            yield markup.heading(f"Latency of {number(len(self.latencies))} requests")
+            yield markup.bars(spread(self.latencies, "s"))
+
 
 @dataclass(frozen=True, repr=False)
 class Trace(Sheet):
@@ -259,6 +289,39 @@ class Trace(Sheet):
             if entry.asked:
                 yield f"asked before reply {place}", entry.asked
 
+    def _parts(self) -> Iterable[markup.Html]:
+        for message in self.messages:
+            yield markup.heading(f"Prompt: {message['role']}")
+            yield markup.text(message["content"])
+        for entry in self.replies:
+            if entry.asked:
+                yield markup.heading(f"Asked before reply {entry.attempt}")
+                yield markup.text(entry.asked)
+            yield markup.heading(f"Reply {entry.attempt}")
+            yield markup.text("(no text)" if entry.text is None else entry.text)
+            if entry.reasoning:
+                yield markup.details("the model's own thinking", markup.text(entry.reasoning))
+            yield markup.facts(_of_reply(entry))
+
+
+def _of_reply(entry: Entry) -> Iterator[tuple[str, object]]:
+    """What there is to say about one reply."""
+    good = entry.kind == "ok"
+    yield "verdict", markup.toned(entry.kind, "good" if good else "bad")
+    if entry.message:
+        yield "which means" if not good else "put right", entry.message
+    if entry.finish:
+        yield "finish", entry.finish
+    usage = entry.usage
+    if usage is not None:
+        yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"
+    yield "cost", money(entry.cost)
+    if entry.latency is not None:
+        yield "latency", f"{entry.latency:.2f} s"
+    yield "model", entry.model or "unknown"
+    if entry.request_id:
+        yield "request", entry.request_id
+
 
 class JobTable(Sequence["Job"]):
     """All jobs of the store, newest first; shown as a table."""
@@ -320,4 +383,11 @@ class JobTable(Sequence["Job"]):
         )
 
     def _repr_html_(self) -> str:
-        return table_html("Jobs", self._HEADER, self.rows())
+        if not self._jobs:
+            return markup.page("There is none in the store.", title="Jobs")
+        head = ("id", "state", "progress", *self._HEADER[2:])
+        rows = []
+        for job, (name, _, *more) in zip(self._jobs, self.rows(), strict=True):
+            status = job.status()
+            rows.append((name, status.toned_state(), status.meter(), *more))
+        return markup.page(markup.table(head, rows, numeric=(6, 7, 8, 10, 11)), title="Jobs")

@@ -1,26 +1,18 @@
-"""How plans, jobs and reports look: as text, and as HTML with everything escaped."""
+"""How plans, jobs and reports look: as text, and as HTML (see `llmframe.markup`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Final
 
-__all__ = ["Sheet", "age", "money", "number"]
+from llmframe import markup
 
-# A notebook's theme does not follow the system's; these variables do follow the notebook.
-_STYLE: Final = (
-    "<style>.llmframe{--fg:var(--jp-ui-font-color1,var(--vscode-editor-foreground,#222));"
-    "--bg:var(--jp-layout-color1,var(--vscode-editor-background,transparent));"
-    "--line:var(--jp-border-color1,var(--vscode-panel-border,#bbb));"
-    "color:var(--fg);background:var(--bg)}"
-    "html[theme=dark] .llmframe,html[data-theme=dark] .llmframe,body[data-theme=dark] .llmframe,"
-    "body.vscode-dark .llmframe{--fg:var(--jp-ui-font-color1,#eee)}"
-    ".llmframe table{border-collapse:collapse;margin:.3em 0}"
-    ".llmframe td,.llmframe th{text-align:left!important;vertical-align:top;"
-    "padding:.15em .8em .15em 0;border-bottom:1px solid var(--line)}"
-    ".llmframe pre{white-space:pre-wrap;margin:.3em 0}</style>"
-)
+__all__ = ["Sheet", "age", "money", "number", "spread"]
+
+_BINS: Final = 10
+_ROUNDING: Final = 1e-9
+"""0.3 / 0.1 is less than 3; a value on an edge belongs to the bin that begins there."""
 
 
 def number(value: float | None) -> str:
@@ -43,10 +35,51 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+def spread(values: Sequence[float], unit: str) -> list[tuple[str, int]]:
+    """A histogram with round edges; the slowest one in a hundred share the last bin.
+
+    Args:
+        values: At least one, none negative.
+        unit: Of the values.
+
+    Returns:
+        Label and count of each bin, from the first that holds anything.
+
+    Examples:
+        >>> spread([0.12, 0.13, 0.3, 0.31], "s")
+        [('0.1 to 0.2 s', 2), ('0.2 to 0.3 s', 0), ('0.3 to 0.4 s', 2)]
+    """
+    ordered = sorted(values)
+    low, high = ordered[0], ordered[math.ceil(0.99 * len(ordered)) - 1]
+    wanted = min(_BINS, 1 + math.ceil(math.log2(len(ordered))))  # Sturges, 1926
+    step = _round_step((high - low) / wanted or high or 1.0)
+    first, last = (math.floor(end / step + _ROUNDING) for end in (low, high))
+    bins = [0] * (last - first + 1)
+    over = 0
+    for value in ordered:
+        place = math.floor(value / step + _ROUNDING) - first
+        if place < len(bins):
+            bins[place] += 1
+        else:
+            over += 1
+    edges = [f"{(first + place) * step:g}" for place in range(len(bins) + 1)]
+    found = [(f"{edges[i]} to {edges[i + 1]} {unit}", count) for i, count in enumerate(bins)]
+    return [*found, (f"over {edges[-1]} {unit}", over)] if over else found
+
+
+def _round_step(least: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(
+        power * digit for digit in (1, 2, 5, 10) if power * digit >= least * (1 - _ROUNDING)
+    )
+
+
 class Sheet:
     """A title, lines of name and value, and longer texts below.
 
-    Subclasses give `_title`, `_lines` and `_texts`; both looks come from these.
+    Subclasses give `_title`, `_lines` and `_texts`; both looks come from these. `_parts` is what
+    the HTML shows where it can show more.
     """
 
     def _title(self) -> str:
@@ -67,28 +100,10 @@ class Sheet:
             shown.append(f"  {name}:\n{body}")
         return "\n".join(shown)
 
+    def _parts(self) -> Iterable[markup.Html]:
+        yield markup.facts(self._lines())
+        for name, text in self._texts():
+            yield markup.details(name, markup.text(text))
+
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in self._lines()
-        )
-        texts = "".join(
-            f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
-            for name, text in self._texts()
-        )
-        return (
-            f'{_STYLE}<div class="llmframe"><b>{escape(self._title())}</b>'
-            f"<table>{cells}</table>{texts}</div>"
-        )
-
-
-def table_html(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with a header, everything escaped."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return (
-        f'{_STYLE}<div class="llmframe"><b>{escape(title)}</b>'
-        f"<table><tr>{head}</tr>{body}</table></div>"
-    )
+        return markup.page(*self._parts(), title=self._title())
