@@ -13,6 +13,7 @@ import pandas as pd
 
 from llmframe import frames, joins
 from llmframe.errors import StoreError, on_behalf, user_line, warn_user
+from llmframe.failures import FailureTable
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.keywords import spelled_out, undescribed
 from llmframe.outcomes import Outcome
@@ -243,7 +244,7 @@ class _Looks(_Holder):
             return next(iter(tables.values()))
         for name, table in tables.items():
             table.insert(0, "column", [name] * len(table))
-        return pd.concat(list(tables.values()))
+        return FailureTable(pd.concat(list(tables.values())))
 
     def status(self, column: Any = None) -> pd.Series:
         """State of each row: ok, cached, skipped, failed, pending, in_doubt or kept.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import pandas as pd
 
 from llmframe.cells import Rows, reader
 from llmframe.columns import name_text
-from llmframe.dtypes import Backend, as_kind, dtype_of, make_series, text_dtype
+from llmframe.dtypes import Backend, as_kind, dtype_of, make_series
 from llmframe.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 __all__ = [
     "STATUSES",
     "Column",
-    "FailedRow",
     "Table",
     "attach",
     "check_output",
     "dtype_of",
-    "failures_frame",
     "status_series",
     "take",
     "unfilled",
@@ -120,17 +118,6 @@ class Column:
     field: Field
     values: Sequence[Any]
     fill: bool = False
-
-
-class FailedRow(NamedTuple):
-    """A line of `failures_frame`."""
-
-    position: int
-    kind: str
-    message: str
-    raw: str | None = None
-    attempts: int = 0
-    request_id: str | None = None
 
 
 def attach(
@@ -274,31 +261,6 @@ def take(data: Data, mask: Sequence[bool] | npt.NDArray[np.bool_]) -> Data:
 def table(columns: Mapping[str, Sequence[Any]], index: str) -> pd.DataFrame:
     """Plain figures as a frame, one of the columns as its index."""
     return pd.DataFrame(dict(columns)).set_index(index)
-
-
-def failures_frame(index: pd.Index[Any], failed: Sequence[FailedRow]) -> pd.DataFrame:
-    """What failed, on the original labels; the same dtypes when nothing did.
-
-    Args:
-        index: The index of the input.
-        failed: One a failed row.
-
-    Examples:
-        >>> rows = [FailedRow(1, "refused", "no", "Sorry", 1, "req_1")]
-        >>> failures_frame(pd.Index(["a", "b"]), rows)
-           position     kind message    raw  attempts request_id
-        b         1  refused      no  Sorry         1      req_1
-    """
-    columns: dict[str, Any] = {}
-    for name in FailedRow._fields:
-        values = [getattr(row, name) for row in failed]
-        if name in {"position", "attempts"}:
-            columns[name] = np.array(values, dtype=np.int64)
-        else:
-            columns[name] = make_series("str", text_dtype(), values)
-    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(failed)))
-    frame.index = index.take(columns["position"])
-    return frame
 
 
 def status_series(index: pd.Index[Any], status: Sequence[str]) -> pd.Series[Any]:

@@ -17,6 +17,7 @@ from llmframe import frames
 from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
+from llmframe.failures import FailedRow, failures_frame
 from llmframe.journal import Entry, Journal
 from llmframe.outcomes import Lost, Outcome
 from llmframe.results import KINDS, Usage
@@ -135,10 +136,10 @@ def detail_names(prefix: str) -> list[Hashable]:
 
 def failures(index: pd.Index[Any], lost: Iterable[tuple[int, Lost]]) -> pd.DataFrame:
     """The failed rows on the labels of `index`."""
-    return frames.failures_frame(
+    return failures_frame(
         index,
         [
-            frames.FailedRow(
+            FailedRow(
                 position,
                 row.failure.kind,
                 row.failure.message,

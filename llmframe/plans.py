@@ -131,13 +131,10 @@ class Plan(Sheet):
         costs = {"cost", "cost live", "cost as a batch", "advice"}
         yield markup.facts((name, value) for name, value in self._lines() if name not in costs)
         yield markup.heading("Cost")
-        rows = [("live", money(self.cost), money(self.cost_limit))]
+        here = " (this call)"
+        rows = [("live" + here * (not self.batch), money(self.cost), money(self.cost_limit))]
         if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
-            rows.append(("as a batch", money(self.cost_batch), ""))
-        rows = [
-            (f"{way} (this call)" if (way != "live") == self.batch else way, *sums)
-            for way, *sums in rows
-        ]
+            rows.append(("as a batch" + here * self.batch, money(self.cost_batch), ""))
         yield markup.table(["", "expected", "at most"], rows, numeric=(1, 2))
         for sentence in self.advice:
             yield markup.note(sentence)

@@ -213,13 +213,11 @@ class Report(Sheet):
             yield "ended early", self.error
 
     def _parts(self) -> Iterable[markup.Html]:
-        shown = [("answered", self.status.meter())]
-        for name, value in self._lines():
-            if name == "state":
-                value = self.status.toned_state()
-            if not name.startswith("failed: "):
-                shown.append((name, value))
-        yield markup.facts(shown)
+        lines = dict(self._lines())
+        lines |= {"state": self.status.toned_state()}
+        kinds = {f"failed: {kind}" for kind in self.kinds}
+        shown = [(name, value) for name, value in lines.items() if name not in kinds]
+        yield markup.facts([("answered", self.status.meter()), *shown])
         if self.kinds:
             yield markup.heading("Failed rows by kind")
             yield markup.bars(self.kinds)

@@ -14,15 +14,14 @@ import pandas as pd
 import pytest
 
 from llmframe.errors import PromptError, SchemaError
+from llmframe.failures import FailedRow, failures_frame
 from llmframe.frames import (
     STATUSES,
     Column,
-    FailedRow,
     Table,
     attach,
     check_output,
     dtype_of,
-    failures_frame,
     status_series,
     take,
     unfilled,
