@@ -262,6 +262,8 @@ class Words:
             given["seed"] = sampling.seed
         if request.schema is not None:
             given[self._field] = self._structured(json=self._wire(request.schema))
+        # A sample a request: vLLM takes `n=8` apart into eight of its own, which share the prompt's
+        # cache as eight that follow each other do (benchmarks/vllm_order.py).
         fills = given["max_tokens"] == room
         return Asked([(self._prompt(ids), self._made(given))], fills=fills)
 
