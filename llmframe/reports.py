@@ -291,11 +291,11 @@ class Trace(Sheet):
         for message in self.messages:
             yield markup.heading(f"Prompt: {message['role']}")
             yield markup.text(message["content"])
-        for entry in self.replies:
+        for place, entry in enumerate(self.replies, 1):
             if entry.asked:
-                yield markup.heading(f"Asked before reply {entry.attempt}")
+                yield markup.heading(f"Asked before reply {place}")
                 yield markup.text(entry.asked)
-            yield markup.heading(f"Reply {entry.attempt}")
+            yield markup.heading(f"Reply {place}")
             yield markup.text("(no text)" if entry.text is None else entry.text)
             if entry.reasoning:
                 yield markup.details("the model's own thinking", markup.text(entry.reasoning))

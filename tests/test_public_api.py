@@ -887,6 +887,8 @@ def test_trace_numbers_replies_over_several_calls() -> None:
     trace = str(out.llm.trace(0))
     assert re.findall(r"^  reply (\d)", trace, re.MULTILINE) == ["1", "2", "3", "4"]
     assert re.findall(r"raw reply (\d)", trace) == ["1", "2", "3", "4"]
+    html = out.llm.trace(0)._repr_html_()
+    assert re.findall(r">Reply (\d)<", html) == ["1", "2", "3", "4"]
 
 
 def test_trace_tells_how_a_cell_came_to_be(df: pd.DataFrame, serve: Any) -> None:
