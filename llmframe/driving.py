@@ -31,6 +31,7 @@ from llmframe.progress import display
 from llmframe.runs import Run
 from llmframe.standings import standing
 from llmframe.stored import engine_again, stored_work
+from llmframe.verdicts import judge_on
 from llmframe.watching import step, watch
 
 __all__ = ["Driven"]
@@ -203,6 +204,7 @@ class Driven:
                 since=record.created,
                 ending=ending,
                 resend=resend,
+                judge=None if prepared is None else judge_on(prepared.data, self._call),
             )
             self._failed = record.error if ending else None
             self._journal.update_job(self.id, state="running", error=self._failed)

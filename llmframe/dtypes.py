@@ -54,6 +54,8 @@ def dtype_of(field: Field, dtype_backend: Backend = None) -> Any:
         raise SchemaError(
             f"dtype_backend={dtype_backend!r}; expected None, 'numpy_nullable' or 'pyarrow'."
         )
+    if dtype_backend is None and field.dtype is not None:
+        return _declared(field.dtype)
     if field.kind == "category":
         return pd.CategoricalDtype(list(field.categories or ()), ordered=field.ordered)
     if dtype_backend == "pyarrow" and field.kind != "object":
@@ -61,6 +63,17 @@ def dtype_of(field: Field, dtype_backend: Backend = None) -> Any:
     if field.kind == "str":
         return text_dtype() if dtype_backend is None else pd.StringDtype()
     return pd.api.types.pandas_dtype(_NULLABLE[field.kind])
+
+
+def _declared(name: str) -> Any:
+    """A dtype by the name that a schema gave it."""
+    if name == "str":
+        return text_dtype()
+    if name == "string[pyarrow]":  # which pandas would read as its own text on Arrow
+        import pyarrow as pa
+
+        return pd.ArrowDtype(pa.string())
+    return pd.api.types.pandas_dtype(name)
 
 
 def make_series(kind: str, dtype: Any, values: Sequence[Any]) -> pd.Series[Any]:

@@ -105,6 +105,13 @@ class Feed(Stock):
         )
         self._thread.start()
 
+    def rest(self) -> None:
+        """Nothing is open: wait for the thread, so that `start` may begin another."""
+        with self.cond:
+            self.cond.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
     def stop(self) -> None:
         """Feed nothing more, and give back the claims of what never went out."""
         with self.cond:
@@ -235,7 +242,7 @@ class Feed(Stock):
         if not (flights or places or due):
             return False
         places += self._still_open(self.park(due) if due else due)
-        flights += map(Flight, places)
+        flights += map(self.flight, places)
         held = self._hold_back(flights)
         offered = [(flight, self.request(flight)) for flight in flights]
         wanted = [pair for pair in offered if not pair[0].claimed]

@@ -147,7 +147,7 @@ def attach(
 
     Examples:
         >>> from types import SimpleNamespace
-        >>> n = SimpleNamespace(name="n", kind="int", categories=None, ordered=False)
+        >>> n = SimpleNamespace(name="n", kind="int", dtype=None)
         >>> df = pd.DataFrame({"t": ["a", "b"]}, index=[7, 7])
         >>> attach(df, [Column("n", n, [9007199254740993, None])], job="j_1")
            t                 n

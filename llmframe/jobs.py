@@ -31,6 +31,7 @@ from llmframe.reopened import remember, stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
 from llmframe.standings import standing
 from llmframe.stored import stored_work
+from llmframe.verdicts import judged_together
 from llmframe.work import KEPT, Work, compiled
 
 __all__ = ["Job"]
@@ -148,10 +149,8 @@ class Job(Driven):
             )
         scores = prepared.engine.limits.choices
         joins.warn(self._call, run.outcome, prepared.keep_failed, scores)
-        if self._call.errors == "raise" and run.outcome.counts()["failed"]:
-            raise RowsFailed(
-                joins.failed_text(self._call, run.outcome), result=out, failures=self.failures()
-            )
+        if self._call.errors == "raise" and (told := joins.lost_text(self._call, run.outcome)):
+            raise RowsFailed(told, result=out, failures=self.failures())
         return out
 
     def join(
@@ -207,6 +206,7 @@ class Job(Driven):
             outcome = outcome_of(run.work, self._journal, self._record.created)
         else:
             outcome = run.outcome
+        judged_together(self._prepared.data, outcome)
         outcome.doubt(self._doubts())
         return self._joined(self._prepared.data, self._call, outcome), outcome
 
@@ -305,7 +305,9 @@ class Job(Driven):
     def on(self, df: Any, call: Call | None = None) -> Outcome:
         """What became of the rows of `df`, matched by key."""
         work = self._work_on(df, call or self._call)
-        return outcome_of(work, self._journal, self._record.created)
+        outcome = outcome_of(work, self._journal, self._record.created)
+        judged_together(df, outcome)
+        return outcome
 
     def failures(self) -> Any:
         """The failed rows, on the frame's own index.

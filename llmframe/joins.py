@@ -48,7 +48,10 @@ _DETAILS: Final[tuple[tuple[str, str], ...]] = (
 
 def outputs(call: Call) -> list[tuple[Hashable, Field]]:
     """Name and field of each output column, in the order of the outcome's values."""
-    fields = list(call.form.fields)
+    # A few texts are allowed, and still the column is declared as text.
+    fields = [
+        replace(field, kind="str") if field.dtype == "str" else field for field in call.form.fields
+    ]
     if call.labels is not None and call.labels.kind == "object":
         # Floats and mixed labels come back as they are; no dtype of their own holds them.
         fields = [replace(f, kind="object") if f.name == "label" else f for f in fields]
@@ -293,6 +296,19 @@ def _harmless(cell: Any) -> Any:
     return f"'{cell}" if text else cell
 
 
+_TURNED: Final = '{}: a check over several rows turned them down; retry="all" asks them once more'
+
+
+def unmet_text(call: Call, outcome: Outcome) -> str | None:
+    """The checks of the whole frame that fail and name no row; None where there are none."""
+    if not outcome.unmet or call.form.whole is None:
+        return None
+    return (
+        f"the frame does not meet {call.form.whole.name}: {'; '.join(outcome.unmet)}. That names "
+        f"no row, so none was asked again, and none is NA for it."
+    )
+
+
 def failed_text(call: Call, outcome: Outcome) -> str:
     """``7 of 200 rows are NA: 5 rate_limited, 2 truncated (max_tokens=64). …``."""
     kinds = Counter(lost.failure.kind for _, lost in outcome.lost_rows())
@@ -307,14 +323,18 @@ def failed_text(call: Call, outcome: Outcome) -> str:
         f"{count:,} {kind}" + (f" (max_tokens={limit})" if kind == "truncated" and limit else "")
         for kind, count in kinds.most_common()
     ]
-    unread = kinds["needs_code"]
+    unread, closed = kinds["needs_code"], len(outcome.turned)
     told = sum(n for kind, n in kinds.items() if kind in KINDS and KINDS[kind].rerun == "told")
     if unread == kinds.total():
         again = "the answers are stored: join(df, schema=…) reads them with the class they need"
     elif told == kinds.total():
         again = 'the provider refused these, so only retry="all" asks them again'
+    elif closed == kinds.total():
+        again = _TURNED.format("the same call asks none of these")
     else:
         again = "the same call asks only these"
+        if closed:
+            again += f", {_TURNED.format(f'less {closed:,}')}"
         if told:
             again += f', less the {told:,} that the provider refused (retry="all" asks them too)'
         if unread:
@@ -323,6 +343,12 @@ def failed_text(call: Call, outcome: Outcome) -> str:
         f"{kinds.total():,} of {outcome.work.count:,} rows are NA: {', '.join(parts)}. "
         f"See out.llm.failures(); {again}."
     )
+
+
+def lost_text(call: Call, outcome: Outcome) -> str:
+    """What ``errors="raise"`` raises for; empty where the frame is all that was asked for."""
+    failed = failed_text(call, outcome) if outcome.counts()["failed"] else None
+    return " ".join(text for text in (failed, unmet_text(call, outcome)) if text)
 
 
 def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool = False) -> None:
@@ -335,6 +361,10 @@ def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool =
         scores: The engine was expected to give probabilities of labels.
     """
     work, counts = outcome.work, outcome.counts()
+    unmet = None if call.errors == "raise" else unmet_text(call, outcome)
+    if unmet is not None and not counts["pending"]:
+        # No cell shows it, so "coerce" does not hide it.
+        warn_user(unmet)
     if call.confidence and scores and call.choices is not None:
         labelled = [place for place, row in enumerate(outcome.values) if row is not None]
         without = sum(place not in outcome.scores for place in labelled)

@@ -31,6 +31,7 @@ from llmframe.reopened import remember, save_rows, with_code
 from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
 from llmframe.verbs import prepare_map
+from llmframe.verdicts import judged_together
 from llmframe.work import PENDING, Work, compiled
 
 __all__ = ["from_jsonl", "to_jsonl"]
@@ -218,13 +219,14 @@ def from_jsonl(
     _take_in(path, work, journal, stored["engine"])
     outcome = outcome_of(work, journal, made)
     _lose_the_rest(outcome, path, journal)
+    judged_together(data, outcome)
     journal.update_job(name, state="done", finished=time.time(), counts=outcome.answers())
     remember(name, call, journal)  # with its code, for what `df.llm` will ask of the frame
     out = joins.joined(data, call, outcome, name)
     joins.warn(call, outcome)
-    if errors == "raise" and outcome.counts()["failed"]:
+    if errors == "raise" and (told := joins.lost_text(call, outcome)):
         failures = joins.failures(data.index, outcome.lost_rows())
-        raise RowsFailed(joins.failed_text(call, outcome), result=out, failures=failures)
+        raise RowsFailed(told, result=out, failures=failures)
     return out
 
 

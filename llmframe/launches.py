@@ -8,6 +8,7 @@ from llmframe.journal import Journal
 from llmframe.lanes import Lane
 from llmframe.options import get_options
 from llmframe.plans import price_of
+from llmframe.rechecks import Judge
 from llmframe.runs import Run
 from llmframe.work import Work
 
@@ -31,6 +32,7 @@ def run_over(
     since: float | None = None,
     ending: bool = False,
     resend: bool = False,
+    judge: Judge | None = None,
 ) -> Run:
     """A run, looked up in the journal and not started.
 
@@ -44,6 +46,7 @@ def run_over(
         since: As in `Run`.
         ending: As in `Run`.
         resend: As in `Lane`.
+        judge: As in `Run`.
     """
     options = get_options()
     stream: Engine
@@ -64,6 +67,7 @@ def run_over(
         keep_prompts=options.keep_prompts is not False,
         since=since,
         ending=ending,
+        judge=judge,
     )
     run.look_up()
     return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -57,6 +57,11 @@ class Ledger:
     def reopen(self, status: str, place: int) -> None:
         """A request was not at its end after all."""
         self.rows[status] -= self._weight[place]
+
+    def recount(self, counts: Mapping[str, int], unasked: int) -> None:
+        """Rows by status, after they were looked at together; `unasked` of the failed are none."""
+        for status in self.rows:
+            self.rows[status] = counts[status] - (unasked if status == "failed" else 0)
 
     def answer(self, place: int, latency: float | None, repaired: bool) -> None:
         """A request was answered now."""

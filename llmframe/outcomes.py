@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -40,10 +40,17 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A stored reply that passed the checks."""
+    """A stored reply that passed the checks.
+
+    Attributes:
+        reading: What it says.
+        entry: The reply.
+        again: It was asked for again, because of the other rows: `llmframe.rechecks`.
+    """
 
     reading: Reading
     entry: Entry
+    again: bool = False
 
 
 def as_result(entry: Entry) -> Result:
@@ -128,13 +135,27 @@ def judged(call: Call, entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def settle(call: Call, entries: list[Entry]) -> Settled | Lost:
-    """The first stored reply that passes the checks; else why the last one does not."""
+    """The first stored reply that passes the checks; else why the last one does not.
+
+    Where answers are looked at together, one that passed may have been asked for again: then the
+    last that passes is the answer.
+    """
     last: Failure | None = None
+    found: Settled | None = None
+    joint = call.form.whole is not None and call.form.whole.joint
     for entry in entries:
+        again = found is not None and entry.asked is not None and entry.text is not None
         reading = call.read(as_result(entry))
-        if reading.failure is None:
+        if reading.failure is not None:
+            last = reading.failure
+            if found is not None and again:
+                found = replace(found, again=True)
+        elif not joint:
             return Settled(reading, entry)
-        last = reading.failure
+        elif found is None or again:
+            found = Settled(reading, entry, again)
+    if found is not None:
+        return found
     assert last is not None, "only called with entries"
     return Lost(last, entries[-1].text, len(entries), entries[-1].request_id)
 
@@ -150,6 +171,10 @@ class Outcome:
         scores: Log-probability of each label, for the requests that were scored.
         losses: The requests without an answer.
         coerced: Requests whose values needed a documented conversion.
+        again: Answered requests that were asked again because of the other rows.
+        turned: Rows whose answer a check over several rows turned down; retryable where the
+            request is yet to be asked again.
+        unmet: What such checks say that names no row.
     """
 
     work: Work
@@ -158,6 +183,9 @@ class Outcome:
     scores: dict[int, tuple[float, ...]] = field(default_factory=dict)
     losses: dict[int, Lost] = field(default_factory=dict)
     coerced: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    again: set[int] = field(default_factory=set)
+    turned: dict[int, Lost] = field(default_factory=dict)
+    unmet: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.status = np.full(len(self.work), PENDING, dtype=np.uint8)
@@ -172,6 +200,11 @@ class Outcome:
         self.status[place] = status
         if reading.coerced:
             self.coerced[place] = reading.coerced
+
+    def reopen(self, place: int) -> None:
+        """An answer is asked for again."""
+        self.values[place] = None
+        self.status[place] = PENDING
 
     @property
     def found(self) -> bool:
@@ -188,6 +221,7 @@ class Outcome:
         copy = Outcome(self.work)
         copy.values, copy.status = list(self.values), self.status.copy()
         copy.scores, copy.losses = dict(self.scores), dict(self.losses)
+        copy.again, copy.turned, copy.unmet = set(self.again), dict(self.turned), self.unmet
         copy.decide()
         return copy
 
@@ -213,6 +247,8 @@ class Outcome:
         status = self.work.status.copy()
         asked = self.work.inverse >= 0
         status[asked] = self.status[self.work.inverse[asked]]
+        for row, lost in self.turned.items():
+            status[row] = PENDING if lost.failure.retryable else FAILED
         return status
 
     def counts(self) -> dict[str, int]:
@@ -234,17 +270,22 @@ class Outcome:
     def column(self, place: int) -> list[Any]:
         """Values of field `place`, one a row of the frame; None where there is none."""
         values = self.values
-        return [
+        column = [
             None if i < 0 or (row := values[i]) is None or len(row) <= place else row[place]
             for i in self.work.inverse.tolist()
         ]
+        for position in self.turned:
+            column[position] = None
+        return column
 
     def lost_rows(self) -> Iterator[tuple[int, Lost]]:
         """Position and loss of each failed row, in row order."""
         failed = np.flatnonzero(self.row_status() == FAILED)
         for position in failed.tolist():
             place = int(self.work.inverse[position])
-            if place >= 0:
+            if position in self.turned:
+                yield position, self.turned[position]
+            elif place >= 0:
                 yield position, self.losses[place]
             else:
                 yield position, Lost(self.work.failures[position])
@@ -274,6 +315,8 @@ def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outc
                 early = since is not None and settled.entry.at < since
                 status = CACHED if early else OK
                 outcome.take(place, settled.entry, settled.reading, status)
+                if settled.again:
+                    outcome.again.add(place)
     outcome.decide()
     outcome.doubt(in_doubt(journal))
     return outcome

@@ -11,7 +11,7 @@ from llmframe.calls import Call
 from llmframe.journal import Journal
 from llmframe.outcomes import Lost, is_spent, settle
 from llmframe.prompts import build
-from llmframe.schemas.forms import form
+from llmframe.schemas.forms import form_again
 from llmframe.work import Work
 
 __all__ = ["remember", "remembered", "save_rows", "stored_failures", "with_code"]
@@ -82,5 +82,6 @@ def with_code(
         around = dict(call.around) | ({} if system is None else {"system": system})
         call = replace(call, bind=partial(build, prompt, **around))
     if schema is not None:
-        call = replace(call, form=form(schema))
+        names = tuple(field.name for field in call.form.fields)
+        call = replace(call, form=form_again(schema, names))
     return call

@@ -12,7 +12,7 @@ from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import repair_message
 from llmframe.work import Work
 
-__all__ = ["PAUSES", "again_after", "no_longer"]
+__all__ = ["PAUSES", "again_after", "no_longer", "tell"]
 
 PAUSES: Final = (0.1, 0.6, 2.5)[:TRIES]
 """Seconds before each further try after a timeout, a lost connection or a server error."""
@@ -45,7 +45,7 @@ def again_after(
         return pause * random.uniform(0.7, 1.3)
     if rule == "repair" and failure.retryable and flight.repairs < work.call.repairs:
         flight.repairs += 1
-        _tell(work, flight, result, failure)
+        tell(work, flight, result.text, failure)
         return 0.0
     grows = failure.retryable and work.call.longer is not None
     if rule == "longer" and not flight.longer and grows:
@@ -72,15 +72,15 @@ def no_longer(flight: Flight, result: Result) -> Result:
     return result.failed(replace(failure, kind="truncated", message=told, retryable=True))
 
 
-def _tell(work: Work, flight: Flight, result: Result, failure: Failure) -> None:
+def tell(work: Work, flight: Flight, text: str | None, failure: Failure) -> None:
     """Make the next request say what was wrong with this reply."""
-    if not result.text:
+    if not text:
         return
-    flight.asked = repair_message(work.call.form, failure, result.text)
+    flight.asked = repair_message(work.call.form, failure, text)
     row = work.request(flight.place)
     told = (
         *row.messages,
-        {"role": "assistant", "content": result.text[:4000]},
+        {"role": "assistant", "content": text[:4000]},
         {"role": "user", "content": flight.asked},
     )
     flight.request = replace(flight.request or row, messages=told, prefix=0)

@@ -14,7 +14,7 @@ from functools import partial
 from llmframe.brakes import OUTAGE, Budget, Outage, Quality
 from llmframe.canaries import Canary, Suspects
 from llmframe.costs import cache_savings
-from llmframe.engines.base import Engine, Mode
+from llmframe.engines.base import Engine
 from llmframe.errors import EngineError, LLMFrameError, sentence
 from llmframe.feeds import Feed
 from llmframe.flights import Control, Flight
@@ -22,17 +22,18 @@ from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane, Twin
 from llmframe.ledgers import Ledger
 from llmframe.outcomes import Lost, Outcome, entry_of, settle
-from llmframe.progress import Progress, awaited
 from llmframe.proofs import is_proven, prove
+from llmframe.rechecks import Judge, Rechecks
 from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after, no_longer
+from llmframe.running import Running
 from llmframe.schemas.reading import Reading
 from llmframe.work import CACHED, OK, Work
 
 __all__ = ["Run"]
 
 
-class Run:
+class Run(Running):
     """Answers what is missing of a `Work`.
 
     Args:
@@ -47,6 +48,7 @@ class Run:
         since: Unix seconds when the job began, where it began in an earlier run: what it answered
             and spent since then is its own.
         ending: Send nothing: read what is at the provider to its end.
+        judge: Looks at all answers together; None: each stands by itself.
 
     Attributes:
         outcome: Answers and failures so far.
@@ -67,6 +69,7 @@ class Run:
         patience: float | None = None,
         since: float | None = None,
         ending: bool = False,
+        judge: Judge | None = None,
     ) -> None:
         self.work = work
         self.engine = engine
@@ -103,67 +106,8 @@ class Run:
         told = self._batched and work.call.errors != "coerce"
         self._canary = Canary(self._feed, work.call.repairs if told else None)
         self._suspects = Suspects(self._feed, journal, self.outcome, self.ledger)
+        self._rechecks = Rechecks(work, journal, self.outcome, self.ledger, self._feed, judge)
         self._began = time.monotonic()
-
-    # -- what others see ---------------------------------------------------------------------
-
-    def progress(self, *, watched: bool = False) -> Progress:
-        """The run at this moment; cheap, from any thread.
-
-        Args:
-            watched: Somebody looks: with what the engine says of itself.
-        """
-        waits = [] if self._lane is None else self._lane.open
-        figures = getattr(self.engine, "figures", None) if watched else None
-        return Progress(
-            self.ledger.total,
-            **self.ledger.rows,
-            in_flight=self._feed.in_flight,
-            usage=self.ledger.usage,
-            cost=None if self._budget.price is None else self.ledger.cost,
-            seconds=time.monotonic() - self._began,
-            awaited=tuple(awaited(self.engine.name, batch, seen) for batch, seen in waits),
-            figures=figures() if callable(figures) else None,
-        )
-
-    @property
-    def left(self) -> int:
-        """Requests that are without an answer so far."""
-        return self._feed.open + self._feed.unasked
-
-    @property
-    def unasked(self) -> int:
-        """Of those, the ones whose prompt this process has not."""
-        return self._feed.unasked
-
-    @property
-    def lane(self) -> Lane | None:
-        """The engine, where it is a provider's batch API."""
-        return self._lane
-
-    @property
-    def sending(self) -> bool:
-        """Whether requests are on their way to the provider, rather than waited for there."""
-        if self._lane is None or self._control.mode != "run":
-            return False
-        # Before the first batch goes out, the canary goes ahead.
-        return not self._batched or self._lane.unsent > 0 or self._feed.sending
-
-    def missing(self) -> list[int]:
-        """Places of the requests that are to be sent; before the run starts."""
-        return list(self._feed.todo)
-
-    def tried(self) -> list[int]:
-        """Places of the requests that have replies in the store, good or bad."""
-        return sorted(self._feed.known)
-
-    def stop(self, mode: Mode) -> None:
-        """Drain or abort; what is finished is kept."""
-        with self._feed.cond:
-            if self._control.mode == "run" or mode == "abort":
-                self._control.mode = mode
-            self._feed.cond.notify_all()
-        self._feed.wake()
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -185,6 +129,8 @@ class Run:
                         continue
                 feed.todo.append(place)
         feed.open = len(feed.todo)
+        if not feed.open and not self._ending:
+            self._rechecks.look()
 
     def _from_store(self, place: int, entries: list[Entry]) -> bool:
         """Settle a request from stored replies; False: it must be asked."""
@@ -197,6 +143,8 @@ class Run:
             return True
         own = settled.entry.at >= self._since
         self.outcome.take(place, settled.entry, settled.reading, OK if own else CACHED)
+        if settled.again:
+            self.outcome.again.add(place)
         self.ledger.settle("ok" if own else "cached", place)
         return True
 
@@ -216,17 +164,14 @@ class Run:
                     self._canary.probe(lane, self._absorb, self._tick)
                     self._batched = True
             feed.start()
-            while feed.open and (self._control.mode == "run" or self._ending):
-                feed.closing = False
-                feed.heard = time.monotonic()
-                for results in self.engine.stream(feed, self._control):
-                    self._absorb(results)
-                    if self._batched:
-                        # Results are read faster than stored: a whole batch would wait in memory.
-                        self._journal.flush()
-                self._forsaken()
-                if self._ending:
+            self._stream()
+            while self._control.mode == "run" and not (self.error or feed.open or feed.unasked):
+                feed.rest()
+                if not self._rechecks.look():
                     break
+                feed.open_up()
+                feed.start()
+                self._stream()
         except LLMFrameError as error:
             self.error = self.error or error
         except Exception as error:
@@ -243,6 +188,21 @@ class Run:
             self._journal.flush()
         if self._answered:
             self._prove()
+
+    def _stream(self) -> None:
+        """Have the engine answer until nothing is open, or the job must stop."""
+        feed = self._feed
+        while feed.open and (self._control.mode == "run" or self._ending):
+            feed.closing = False
+            feed.heard = time.monotonic()
+            for results in self.engine.stream(feed, self._control):
+                self._absorb(results)
+                if self._batched:
+                    # Results are read faster than stored: a whole batch would wait in memory.
+                    self._journal.flush()
+            self._forsaken()
+            if self._ending:
+                break
 
     def _prove(self) -> None:
         """The canary of the next call is unnecessary for an hour."""

@@ -47,7 +47,8 @@ class Stock:
 
     Attributes:
         cond: Guards all of it; told when something changed.
-        todo: Places that nobody has asked yet.
+        todo: Places that nobody has asked yet, or that are asked anew.
+        told: Of those, what is told to them: requests with a conversation behind them.
         flights: Requests, by key, that were made.
         sent: Requests that a lane has, and that are made again from their rows when it wants them.
         known: Stored replies of a place that this run has seen.
@@ -75,6 +76,7 @@ class Stock:
     ) -> None:
         self.cond = threading.Condition()
         self.todo: deque[int] = deque()
+        self.told: dict[int, Flight] = {}
         self.flights: dict[bytes, Flight] = {}
         self.sent = Elsewhere(work)
         self.known: dict[int, int] = {}
@@ -149,7 +151,13 @@ class Stock:
         flight = self.flights.pop(key, None)
         if flight is None and (flight := self.sent.pop(key)) is not None:
             flight.taken = flight.claimed = True
-        return flight or self.parked.pop(key)
+        if flight is None and (flight := self.parked.pop(key)) is not None:
+            return replace(self.flight(flight.place), reserved=flight.reserved)
+        return flight
+
+    def flight(self, place: int) -> Flight:
+        """A request at its start."""
+        return self.told.pop(place, None) or Flight(place)
 
     def _room(self) -> int:
         """Requests the engine may have besides those it has, and those not yet safe on disk.

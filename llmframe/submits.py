@@ -28,6 +28,7 @@ from llmframe.reopened import remember, remembered, save_rows
 from llmframe.reports import JobTable
 from llmframe.results import Usage
 from llmframe.runs import Run
+from llmframe.verdicts import judge_on, refuse
 from llmframe.views import money
 from llmframe.work import Work, compiled
 
@@ -67,6 +68,7 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
         prepared = _limited(prepared, known)
     journal = journal_of(engine)
     work = compiled(prepared.call, prepared.table, prepared.asked)
+    refuse(prepared.data, prepared.call, work.inverse >= 0)
     run = run_over(
         work,
         engine,
@@ -74,6 +76,7 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
         job,
         budget=prepared.budget,
         concurrency=prepared.concurrency,
+        judge=judge_on(prepared.data, prepared.call),
     )
     return prepared, work, run, journal
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Unpack
 from llmframe import frames, joins
 from llmframe import labels as labelling
 from llmframe.calls import Call, content_free
+from llmframe.columns import name_text
 from llmframe.engines import engine_for
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import SchemaError, StoreError, warn_user
@@ -21,9 +22,10 @@ from llmframe.plans import ceiling
 from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
 from llmframe.requests import Sampling
-from llmframe.schemas.forms import Form, form
+from llmframe.schemas.forms import Form, form, pandera_names
 from llmframe.shots import shots
 from llmframe.submits import job
+from llmframe.verdicts import present
 
 __all__ = [
     "prepare_classify",
@@ -49,7 +51,8 @@ def _identity(engine: Engine | BatchEngine) -> dict[str, str]:
 def prepare_map(data: Any, prompt: Any, schema: Any = None, **common: Unpack[Common]) -> Prepared:
     """`map`: one reply a row, as text or as the fields of `schema`."""
     given = asked("map", common, ("prompt", "schema"))
-    return _prepare("map", data, prompt, form(schema, name="response"), given, "response")
+    shape = _shape("map", data, prompt, schema, given)
+    return _prepare("map", data, prompt, shape, given, "response")
 
 
 def prepare_extract(data: Any, source: Any, schema: Any, **common: Unpack[Common]) -> Prepared:
@@ -64,7 +67,28 @@ def prepare_extract(data: Any, source: Any, schema: Any, **common: Unpack[Common
         "say, answer null if the field allows it; make nothing up.\n-----\n",
         "\n-----",
     )
-    return _prepare("extract", data, prompt, form(schema, name="response"), given, "response")
+    shape = _shape("extract", data, prompt, schema, given)
+    return _prepare("extract", data, prompt, shape, given, "response")
+
+
+def _shape(verb: str, data: Any, prompt: Any, schema: Any, given: Asked) -> Form:
+    """The form of a schema, less the columns of a pandera one that the frame has already."""
+    have = present(data, pandera_names(schema) or ())
+    if not have:
+        return form(schema, name="response")
+    table = frames.Table(data)
+    bound = build(prompt, table.names, table.index_names, blank=True)
+    read = () if callable(prompt) else bound.columns
+    used = {name_text(table.names[place]) for place in read if place >= 0}
+    own = joins.written_by(data, verb, _call_of)
+    renamed = given.into if isinstance(given.into, Mapping) else {}
+
+    def is_output(name: str) -> bool:
+        return name in renamed or given.if_exists != "raise" or own(name)
+
+    # What the prompt reads is no answer to it.
+    have = [name for name in have if name in used or not is_output(name)]
+    return form(schema, name="response", have=have)
 
 
 def prepare_filter(

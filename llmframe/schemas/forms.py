@@ -17,8 +17,9 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from llmframe.errors import SchemaError, warn_user
 from llmframe.results import Failure
@@ -26,13 +27,17 @@ from llmframe.schemas.canonical import canonical, normal
 from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
 from llmframe.schemas.coercion import Invalid
 from llmframe.schemas.flat import Flat
+from llmframe.schemas.hints import no_schema, no_types
 from llmframe.schemas.nodes import Node
 from llmframe.schemas.pairs import Pairs, holds_map
 from llmframe.schemas.python_types import UNNAMED, describe, has_fields, is_type
 from llmframe.schemas.values import Checked, Field, fields_of
 from llmframe.schemas.wording import invalid, shown
 
-__all__ = ["Checked", "Field", "Form", "form", "form_from"]
+if TYPE_CHECKING:
+    from llmframe.schemas.pandera_columns import Whole
+
+__all__ = ["Checked", "Field", "Form", "form", "form_again", "form_from", "pandera_names"]
 
 _RAW_WORDS: Final = frozenset(
     {"$schema", "$ref", "$defs", "definitions", "type", "properties", "items"}
@@ -51,6 +56,7 @@ class Form:
         normal: The schema's part of a request's key; None for free text.
         code: ``module:qualname`` of what holds checks that JSON cannot say, or None.
         exact: Whether a reply's numbers must be decoded with all their digits (Decimal).
+        whole: What is said of the frame rather than of one answer; None where nothing is.
     """
 
     __slots__ = (
@@ -64,6 +70,7 @@ class Form:
         "fields",
         "normal",
         "schema",
+        "whole",
     )
 
     def __init__(
@@ -74,7 +81,9 @@ class Form:
         *,
         bare: bool,
         code: str | None = None,
+        whole: Whole | None = None,
     ) -> None:
+        self.whole = whole
         self.fields = fields
         self.schema = schema
         self.bare = bare
@@ -140,6 +149,7 @@ class Form:
             lambda value: leaves(check(value)),
             bare=False,
             code=self.code,
+            whole=self.whole,
         )
         made._nested = self
         return made
@@ -152,12 +162,13 @@ class Form:
             "schema": self.schema,
             "names": [field.name for field in self.fields],
             "ordered": [field.name for field in self.fields if field.ordered],
+            "dtypes": {field.name: field.dtype for field in self.fields if field.dtype},
             "bare": self.bare,
             "code": self.code,
         }
 
 
-def form(schema: Any, *, name: str = _DEFAULT_NAME) -> Form:
+def form(schema: Any, *, name: str = _DEFAULT_NAME, have: Collection[str] = ()) -> Form:
     """The form of any schema.
 
     Args:
@@ -165,6 +176,7 @@ def form(schema: Any, *, name: str = _DEFAULT_NAME) -> Form:
             ``{"name": type}``; a raw JSON Schema; a bare type, Enum, Literal or compiled regular
             expression; a pandera schema. A `Form` is given back as it is.
         name: The field of a bare type, a regular expression or text.
+        have: Columns of a pandera schema that the frame has already, and that are not asked for.
 
     Returns:
         The form.
@@ -181,11 +193,11 @@ def form(schema: Any, *, name: str = _DEFAULT_NAME) -> Form:
     if schema is None:
         return Form((Field(name, "str"),), None, None, bare=True)
     if _is_pandera(schema):
-        return _pandera_form(schema)
+        return _pandera_form(schema, have)
     if isinstance(schema, Mapping) and not is_type(schema):
         return _raw_form(schema, name)
     if not is_type(schema):
-        raise SchemaError(_no_schema(schema))
+        raise SchemaError(no_schema(schema))
     described = describe(schema, name)
     full, opened = canonical(described.schema, title=described.title)
     for path in opened:
@@ -218,18 +230,42 @@ def form_from(stored: Mapping[str, Any]) -> Form:
     if full is None:
         return Form((Field(stored["names"][0], "str"),), None, None, bare=True)
     fields = fields_of(full, tuple(stored["names"]), frozenset(stored["ordered"]))
+    dtypes = stored.get("dtypes", {})
+    fields = tuple(replace(field, dtype=dtypes.get(field.name)) for field in fields)
     code = stored["code"]
     if code is None:
         return Form(fields, full, SchemaCheck(full, fields), bare=stored["bare"])
     loaded = _loaded(code)
     if loaded is not None:
         try:
-            again = form(loaded, name=fields[0].name)
+            again = form_again(loaded, tuple(stored["names"]))
         except SchemaError:
             again = None
         if again is not None and again.normal == normal(full):
             return again
     return Form(fields, full, _needs(code), bare=stored["bare"], code=code)
+
+
+def form_again(schema: Any, names: tuple[str, ...]) -> Form:
+    """The form of a schema that some of whose columns are asked for, as it was stored.
+
+    Args:
+        schema: As in `form`.
+        names: The fields that were asked for.
+    """
+    have: tuple[str, ...] = ()
+    if pandera_names(schema) is not None:
+        have = tuple(name for name in pandera_names(schema) or () if name not in names)
+    return form(schema, name=names[0], have=have)
+
+
+def pandera_names(schema: Any) -> tuple[str, ...] | None:
+    """The columns of a pandera schema, in order; None of any other schema."""
+    if not _is_pandera(schema):
+        return None
+    from llmframe.schemas.pandera_columns import column_names
+
+    return column_names(schema)
 
 
 def _needs(code: str) -> Check:
@@ -257,7 +293,7 @@ def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
     if not schema:
         raise SchemaError("the schema {} has no fields. Write {'name': type, …}.")
     if not (_RAW_WORDS & schema.keys()) or any(is_type(value) for value in schema.values()):
-        raise SchemaError(_no_types(schema))
+        raise SchemaError(no_types(schema))
     schema = _as_json(schema)
     for error in Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema):
         where = ".".join(str(part) for part in error.absolute_path)
@@ -309,14 +345,16 @@ def _as_json(schema: Mapping[Any, Any]) -> dict[str, Any]:
     return made
 
 
-def _pandera_form(schema: Any) -> Form:
-    from llmframe.schemas.pandera_columns import columns, with_checks
+def _pandera_form(schema: Any, have: Collection[str]) -> Form:
+    from llmframe.schemas.pandera_checks import with_checks
+    from llmframe.schemas.pandera_columns import columns
 
-    taken = columns(schema)
+    taken = columns(schema, have)
     full, _ = canonical(taken.schema)
     fields = fields_of(full, tuple(full["properties"]), taken.ordered)
+    fields = tuple(replace(field, dtype=taken.dtypes.get(field.name)) for field in fields)
     check = with_checks(SchemaCheck(full, fields), taken.tests)
-    return Form(fields, full, check, bare=False, code=taken.code)
+    return Form(fields, full, check, bare=False, code=taken.code, whole=taken.whole)
 
 
 def _check_patterns(node: Any, path: str) -> None:
@@ -346,46 +384,3 @@ def _no_free_root(full: Node) -> None:
 def _is_pandera(schema: Any) -> bool:
     cls = schema if isinstance(schema, type) else type(schema)
     return any(base.__module__.split(".")[0] == "pandera" for base in cls.__mro__)
-
-
-def _no_schema(schema: Any) -> str:
-    if hasattr(type(schema), "model_fields"):
-        return (
-            f"the schema is an instance of {type(schema).__name__}. Pass the class itself: "
-            f"schema={type(schema).__name__}."
-        )
-    if isinstance(schema, list | tuple | set):
-        return (
-            f"{shown(list(schema))} is a list, not a schema. For one of several labels write "
-            f"Literal[…] or use classify; for fields write {{'name': type, …}}."
-        )
-    return (
-        f"{shown(schema)} ({type(schema).__name__}) is no schema. Expected a pydantic model, a "
-        f"dataclass, a TypedDict, {{'name': type, …}}, a JSON Schema or a type such as int."
-    )
-
-
-_WORDS: Final = {
-    "string": "str",
-    "text": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "array": "list",
-    "datetime": "datetime",
-}
-
-
-def _no_types(schema: Mapping[Any, Any]) -> str:
-    for key, value in schema.items():
-        if is_type(value):
-            continue
-        near = _WORDS.get(value, value) if isinstance(value, str) else None
-        known = near in {"str", "int", "float", "bool", "list", "date", "datetime"}
-        hint = "Write a type such as str."
-        if value is None:
-            hint = "Write Optional[…] around another type."
-        elif known:
-            hint = f"Write {{{key!r}: {near}}} without quotes."
-        return f"the schema's field {key!r} is {shown(value)}: expected a type. {hint}"
-    return "the schema mixes types and JSON Schema. Write {'name': type, …} or a JSON Schema."

@@ -1,26 +1,45 @@
 """pandera's schemas: columns with dtypes and checks, as a JSON Schema and checks of one value.
 
 No import of pandera: whoever passes a schema has it. What looks at more than one row or column
-(unique, aggregates, dataframe checks) cannot be told of one answer and is refused.
+(unique, aggregates, dataframe checks) cannot be told of one answer; it is a `Whole`, for whoever
+has the joined frame.
 """
 
 from __future__ import annotations
 
-import re
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
-from llmframe.results import Failure
-from llmframe.schemas.checks import Check
-from llmframe.schemas.values import Checked
-from llmframe.schemas.wording import invalid, shown
+from llmframe.schemas.pandera_checks import Test, scalar, test_of, told_by
 
-__all__ = ["Columns", "columns", "with_checks"]
+__all__ = ["Columns", "Whole", "column_names", "columns"]
 
-Test = Callable[[Any], Failure | None]
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What a pandera schema says of a frame, rather than of one value.
+
+    Attributes:
+        schema: The `DataFrameSchema`.
+        name: What its user calls it.
+        asked: Columns that the model fills in; the others are the frame's own.
+        checks: Checks that look at more than one value: their column, None for the whole frame,
+            and the check.
+        unique: Columns whose values, taken together, must not repeat.
+    """
+
+    schema: Any
+    name: str
+    asked: tuple[str, ...]
+    checks: tuple[tuple[str | None, Any], ...]
+    unique: tuple[tuple[str, ...], ...]
+
+    @property
+    def joint(self) -> bool:
+        """Whether answers have to be looked at together."""
+        return bool(self.checks or self.unique)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +49,96 @@ class Columns:
     Attributes:
         schema: A raw JSON Schema.
         ordered: Columns whose categories have an order.
+        dtypes: The pandas dtype of a column, where its user named one: a nullable one, by name.
         tests: Checks of one value that JSON cannot say: position of the column, and the test.
-        code: ``module:qualname`` of who holds them, or None.
+        whole: What looks at more than one value.
+        code: ``module:qualname`` of who holds checks that JSON cannot say, or None.
     """
 
     schema: dict[str, Any]
     ordered: frozenset[str]
+    dtypes: dict[str, str]
     tests: tuple[tuple[int, Test], ...]
+    whole: Whole
     code: str | None
 
 
-def columns(schema: Any) -> Columns:
-    """Take a pandera `DataFrameModel` or `DataFrameSchema` apart.
+def column_names(schema: Any) -> tuple[str, ...]:
+    """The columns of a pandera schema, in order.
 
     Raises:
-        SchemaError: A dtype has no JSON type, or a check needs more than one value.
+        SchemaError: It is no schema of columns with names.
     """
+    return tuple(_opened(schema).columns)
+
+
+def columns(schema: Any, have: Collection[str] = ()) -> Columns:
+    """Take a pandera `DataFrameModel` or `DataFrameSchema` apart.
+
+    Args:
+        schema: The schema.
+        have: Columns that the frame has already: checked there, and not asked for.
+
+    Raises:
+        SchemaError: A dtype has no JSON type, or no column is left to ask for.
+    """
+    owner = schema if isinstance(schema, type) else type(schema)
+    schema = _opened(schema)
+    properties: dict[str, Any] = {}
+    ordered: set[str] = set()
+    dtypes: dict[str, str] = {}
+    tests: list[tuple[int, Test]] = []
+    joint: list[tuple[str | None, Any]] = []
+    unique: list[tuple[str, ...]] = []
+    asked = [name for name in schema.columns if name not in have]
+    for name, column in schema.columns.items():
+        checks = [check for check in column.checks if not getattr(check, "raise_warning", False)]
+        if name in have:
+            joint += [(name, check) for check in checks if _groups_by(check, asked)]
+            continue
+        if column.unique:
+            unique.append((name,))
+        node, has_order = _dtype(name, column)
+        if has_order:
+            ordered.add(name)
+        position = len(properties)
+        for check in checks:
+            if told_by(node, check):
+                continue
+            test = test_of(name, check)
+            if test is None:
+                joint.append((name, check))
+            else:
+                tests.append((position, test))
+        dtype = _twin(column.dtype, node)
+        if dtype is not None:
+            dtypes[name] = dtype
+        words = ": ".join(part for part in (column.title, column.description) if part)
+        if column.nullable or not column.required:
+            node = {"anyOf": [node, {"type": "null"}]}
+        properties[name] = {**node, "description": words} if words else node
+    if not properties:
+        raise SchemaError(
+            f"the frame has every column of the pandera schema {_name(owner, schema)} already, so "
+            f"there is nothing to ask for. Add the column to fill in, or use its validate()."
+        )
+    joint += [
+        (None, check) for check in schema.checks if not getattr(check, "raise_warning", False)
+    ]
+    unique += [group for group in _unique_groups(schema) if not set(group).issubset(have)]
+    made: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+    if getattr(schema, "description", None):
+        made["description"] = schema.description
+    whole = Whole(schema, _name(owner, schema), tuple(asked), tuple(joint), tuple(unique))
+    code = f"{owner.__module__}:{owner.__qualname__}" if tests or whole.joint else None
+    return Columns(made, frozenset(ordered), dtypes, tuple(tests), whole, code)
+
+
+def _opened(schema: Any) -> Any:
     owner = schema if isinstance(schema, type) else type(schema)
     if hasattr(schema, "to_schema"):
         schema = schema.to_schema()
@@ -56,60 +149,31 @@ def columns(schema: Any) -> Columns:
         )
     if not schema.columns:
         raise SchemaError(f"the pandera schema {owner.__name__} has no columns. Add one.")
-    if getattr(schema, "checks", None) or getattr(schema, "unique", None):
-        raise SchemaError(
-            f"the pandera schema {owner.__name__} has a check over several columns or rows, which "
-            f"one answer cannot meet. Take it out here and validate the finished frame with it."
-        )
-    properties: dict[str, Any] = {}
-    ordered: set[str] = set()
-    tests: list[tuple[int, Test]] = []
-    for position, (name, column) in enumerate(schema.columns.items()):
+    for name, column in schema.columns.items():
         if not isinstance(name, str) or getattr(column, "regex", False):
             raise SchemaError(f"the pandera column {name!r} is no single name. Name each column.")
-        if column.unique:
-            raise SchemaError(
-                f"the pandera column {name!r} is unique=True, which one answer cannot meet. Take "
-                f"it out here and validate the finished frame with it."
-            )
-        node, has_order = _dtype(name, column)
-        if has_order:
-            ordered.add(name)
-        for check in column.checks:
-            if getattr(check, "raise_warning", False):
-                continue
-            if not _builtin(node, check):
-                tests.append((position, _test(name, check)))
-        words = column.description or column.title
-        if column.nullable or not column.required:
-            node = {"anyOf": [node, {"type": "null"}]}
-        properties[name] = {**node, "description": words} if words else node
-    made: dict[str, Any] = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-    }
-    if getattr(schema, "description", None):
-        made["description"] = schema.description
-    code = f"{owner.__module__}:{owner.__qualname__}" if tests else None
-    return Columns(made, frozenset(ordered), tuple(tests), code)
+    return schema
 
 
-def with_checks(check: Check, tests: Sequence[tuple[int, Test]]) -> Check:
-    """`check`, and then each test on its column's value."""
+def _name(owner: Any, schema: Any) -> str:
+    own: str = owner.__name__
+    return own if not isinstance(schema, owner) else str(schema.name or own)
 
-    def both(value: dict[str, Any]) -> Checked:
-        checked = check(value)
-        if checked.values is None:
-            return checked
-        for position, test in tests:
-            one = checked.values[position]
-            failure = None if one is None else test(one)
-            if failure is not None:
-                return Checked(None, failure)
-        return checked
 
-    return both if tests else check
+def _groups_by(check: Any, asked: Sequence[str]) -> bool:
+    """Whether a check of a column that the frame has looks at one that is asked for."""
+    by = check.groupby
+    return callable(by) or any(
+        name in asked for name in ([by] if isinstance(by, str) else by or ())
+    )
+
+
+def _unique_groups(schema: Any) -> list[tuple[str, ...]]:
+    given = schema.unique or []
+    given = [given] if isinstance(given, str) else list(given)
+    if all(isinstance(name, str) for name in given):
+        return [tuple(given)] if given else []
+    return [(group,) if isinstance(group, str) else tuple(group) for group in given]
 
 
 _JSON_TYPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
@@ -136,7 +200,7 @@ def _dtype(name: str, column: Any) -> tuple[dict[str, Any], bool]:
                 f"the pandera column {name!r} is a category without categories. Give it "
                 f"dtype_kwargs={{'categories': [...]}} or isin=[...]."
             )
-        node: dict[str, Any] = {"enum": [_scalar(value) for value in values]} if values else {}
+        node: dict[str, Any] = {"enum": [scalar(value) for value in values]} if values else {}
         return node, bool(getattr(dtype, "ordered", False))
     for base, made in _JSON_TYPES:
         if base not in bases:
@@ -155,131 +219,25 @@ def _dtype(name: str, column: Any) -> tuple[dict[str, Any], bool]:
     )
 
 
-def _builtin(node: dict[str, Any], check: Any) -> bool:
-    """Write one of pandera's own checks into the node; whether JSON can say it."""
-    told = {key: _scalar(value) for key, value in (check.statistics or {}).items()}
-    name = check.name
-    bounds = {
-        "greater_than": ("exclusiveMinimum", "min_value"),
-        "greater_than_or_equal_to": ("minimum", "min_value"),
-        "less_than": ("exclusiveMaximum", "max_value"),
-        "less_than_or_equal_to": ("maximum", "max_value"),
-    }
-    patterns: dict[str, tuple[str, Callable[[str], str]]] = {
-        "str_matches": ("pattern", lambda text: f"^(?:{text})"),
-        "str_contains": ("pattern", lambda text: text),
-        "str_startswith": ("string", lambda text: "^" + re.escape(text)),
-        "str_endswith": ("string", lambda text: re.escape(text) + "$"),
-    }
-    if name in bounds:
-        rule, source = bounds[name]
-        return _bound(node, rule, told.get(source))
-    if name == "in_range":
-        low = "minimum" if told.get("include_min", True) else "exclusiveMinimum"
-        high = "maximum" if told.get("include_max", True) else "exclusiveMaximum"
-        return _bound(node, low, told.get("min_value")) and _bound(
-            node, high, told.get("max_value")
-        )
-    if name in ("isin", "equal_to"):
-        given = told.get("allowed_values", [told.get("value")])
-        # A set has no order of its own, and the order of labels changes answers and the key.
-        given = sorted(given, key=str) if isinstance(given, set | frozenset) else given
-        allowed = [_scalar(value) for value in given]
-        if not all(isinstance(value, str | int | float) for value in allowed):
-            return False
-        node["enum"] = [value for value in node.get("enum", allowed) if value in allowed]
-        return True
-    if name == "str_length":
-        exact = told.get("exact_value")
-        for word, key in (("minLength", "min_value"), ("maxLength", "max_value")):
-            size = told.get(key) if exact is None else exact
-            if size is not None:
-                node[word] = size
-        return True
-    if name in patterns and "pattern" not in node:
-        source, make = patterns[name]
-        text = told.get(source)
-        if isinstance(text, str):
-            node["pattern"] = make(text)
-            return True
-    return False
+def _twin(dtype: Any, node: Mapping[str, Any]) -> str | None:
+    """The nullable pandas dtype of a pandera dtype, by its name; None: as the values want it.
 
-
-def _bound(node: dict[str, Any], word: str, value: Any) -> bool:
-    if not isinstance(value, int | float) or node.get("type") not in ("integer", "number"):
-        return False
-    tighter = max if word in ("minimum", "exclusiveMinimum") else min
-    node[word] = tighter(value, node.get(word, value))
-    return True
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
-
-
-def _test(name: str, check: Any) -> Test:
-    told = check.statistics or {}
-    if check.name in _ONE_VALUE and told and not check.groupby:
-        rule = _ONE_VALUE[check.name]
-
-        def holds(value: Any) -> bool:
-            return rule(value, told)
-
-    elif check.element_wise and not check.groupby:
-        function, given = check._check_fn, check._check_kwargs
-
-        def holds(value: Any) -> bool:
-            return bool(function(value, **given))
-
-    else:
-        raise SchemaError(
-            f"the pandera column {name!r} has a check ({check.name or 'unnamed'}) over the whole "
-            f"column, which one answer cannot meet. Write it for one value: Check(…, "
-            f"element_wise=True)."
-        )
-    words = check.error or check.description or f"fails the check {check.name or 'of its column'}"
-
-    def test(value: Any) -> Failure | None:
-        try:
-            if holds(value):
-                return None
-        except (ValueError, AssertionError) as error:
-            return invalid(f"{name}: {error}")
-        except Exception:
-            text = traceback.format_exc()[-2000:]
-            return Failure("user_code", f"a check of column {name!r} raised:\n{text}")
-        return invalid(f"{name}: {words}, got {shown(value)}")
-
-    return test
-
-
-def _compare(operation: Callable[[Any, Any], bool], key: str) -> Callable[[Any, Any], bool]:
-    def compare(value: Any, told: Any) -> bool:
-        bound = told[key]
-        if hasattr(bound, "to_pydatetime"):
-            bound = bound.to_pydatetime()
-        return operation(value, bound)
-
-    return compare
-
-
-# pandera's own checks where JSON has no word for them: bounds of dates, forbidden values.
-_ONE_VALUE: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "greater_than": _compare(lambda value, bound: bool(value > bound), "min_value"),
-    "greater_than_or_equal_to": _compare(lambda value, bound: bool(value >= bound), "min_value"),
-    "less_than": _compare(lambda value, bound: bool(value < bound), "max_value"),
-    "less_than_or_equal_to": _compare(lambda value, bound: bool(value <= bound), "max_value"),
-    "in_range": lambda value, told: (
-        bool(told["min_value"] <= value <= told["max_value"])
-        and (told.get("include_min", True) or value != told["min_value"])
-        and (told.get("include_max", True) or value != told["max_value"])
-    ),
-    "isin": lambda value, told: value in list(told["allowed_values"]),
-    "equal_to": lambda value, told: value == told["value"],
-    "not_equal_to": lambda value, told: value != told["value"],
-    "notin": lambda value, told: value not in list(told["forbidden_values"]),
-    "str_matches": lambda value, told: re.match(told["pattern"], value) is not None,
-    "str_contains": lambda value, told: re.search(told["pattern"], value) is not None,
-    "str_startswith": lambda value, told: value.startswith(told["string"]),
-    "str_endswith": lambda value, told: value.endswith(told["string"]),
-}
+    A column may hold rows without an answer, so numpy's integers and booleans have no place in
+    it. "str" stands for pandas' own text.
+    """
+    name = str(getattr(dtype, "type", dtype) if "Arrow" in type(dtype).__name__ else dtype)
+    bases = {base.__name__ for base in type(dtype).__mro__ if base.__module__ == "pandera.dtypes"}
+    if "Category" in bases or bases & {"Timedelta", "Decimal"}:
+        return None
+    if name.endswith("[pyarrow]") and "Arrow" in type(dtype).__name__:
+        return name
+    if "String" in bases:
+        return "str"
+    if "Bool" in bases:
+        return "boolean"
+    width = getattr(dtype, "bit_width", None)
+    if "UInt" in bases or "Int" in bases:
+        return f"{'UInt' if 'UInt' in bases else 'Int'}{width or 64}"
+    if "Float" in bases:
+        return "Float32" if width is not None and width <= 32 else "Float64"
+    return name if name.startswith("datetime64[") else None

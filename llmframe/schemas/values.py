@@ -32,6 +32,7 @@ class Field:
         ordered: Whether the categories have an order.
         nullable: Whether the model may answer null.
         schema: Its property in the canonical schema.
+        dtype: The pandas dtype that its user named, by name; None: the kind's own.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Field:
     ordered: bool = False
     nullable: bool = False
     schema: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,21 @@ _CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
+def _converter(field: Field) -> Callable[[Any], Any]:
+    convert = _CONVERT[field.kind]
+    if field.dtype is None or "[ns" not in field.dtype:
+        return convert
+
+    def bounded(value: Any) -> Any:
+        moment = convert(value)
+        # What 64 bits of nanoseconds hold, but for a few months at both ends.
+        if not 1677 < moment.year < 2262:
+            raise Misfit("lies outside the years 1678 to 2261, which nanoseconds can hold")
+        return moment
+
+    return bounded
+
+
 def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """A function from checked values, in field order, to what stands in the cells.
 
@@ -267,7 +284,7 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
         A function that raises `Misfit`, its message led by the field's name, for a value that
         no cell of its column can hold.
     """
-    converters = tuple(_CONVERT[field.kind] for field in fields)
+    converters = tuple(_converter(field) for field in fields)
     usual = tuple(_USUAL.get(field.kind) for field in fields)
     bounded = [i for i, field in enumerate(fields) if field.kind in ("int", "float")]
 

@@ -1,0 +1,336 @@
+"""What a pandera schema says of the whole frame: before anything is sent, and of the answers.
+
+pandera's checks run on a frame of the successful rows alone, on a RangeIndex, under the schema's
+own names and dtypes, so that what fails there is a position here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from llmframe import joins
+from llmframe.calls import Call
+from llmframe.columns import name_text
+from llmframe.errors import SchemaError
+from llmframe.outcomes import Lost, Outcome
+from llmframe.rechecks import Judge, is_final
+from llmframe.results import Failure
+from llmframe.schemas.pandera_columns import Whole
+from llmframe.schemas.wording import invalid, shown
+from llmframe.work import CACHED, KEPT, OK
+
+__all__ = ["judge_on", "judged_together", "present", "refuse"]
+
+_SHOWN: Final = 5
+_TAKEN: Final = 20
+"""Values already taken that a repair names."""
+
+
+def present(data: Any, names: Sequence[str]) -> list[str]:
+    """Those of some columns that a frame has."""
+    if isinstance(data, pd.Series):
+        return []
+    here = {name_text(label) for label in data.columns}
+    return [name for name in names if name in here]
+
+
+# -- before anything is sent ---------------------------------------------------------------------
+
+
+def refuse(data: Any, call: Call, asked: npt.NDArray[np.bool_]) -> None:
+    """Check the columns that the frame has already; no answer could mend them.
+
+    Args:
+        data: The frame.
+        call: What is asked.
+        asked: The rows that are asked: of the others the schema says nothing.
+
+    Raises:
+        SchemaError: A row breaks a check, or the schema's ``strict`` or ``ordered`` would not
+            take the frame that comes back; nothing was sent.
+    """
+    whole = call.form.whole
+    if whole is None or isinstance(data, pd.Series):
+        return
+    names = [name_text(label) for label in data.columns]
+    _refuse_other_columns(whole, names, [name_text(name) for name in call.columns])
+    frame = _plain(data)[asked]
+    own = _own_part(whole)
+    if own.columns:
+        _refuse_rows(whole, own, frame, data.index[asked])
+    if whole.schema.index is not None:
+        index = type(own)({}, index=copy.deepcopy(whole.schema.index))
+        _refuse_rows(whole, index, frame.set_axis(data.index[asked]), data.index[asked])
+
+
+def _refuse_other_columns(whole: Whole, names: Sequence[str], new: Sequence[str]) -> None:
+    schema = whole.schema
+    if list(new) != list(whole.asked):
+        return  # renamed by `into`: the frame that comes back is no frame of this schema
+    others = [name for name in names if name not in schema.columns]
+    if schema.strict is True and others:
+        raise SchemaError(
+            f"{whole.name} is strict, and the frame has {_listed(others)}, which it does not name. "
+            f"Name them in the schema (they are checked, not asked for), or drop them first. "
+            f"Nothing was sent."
+        )
+    if not schema.ordered:
+        return
+    back = [name for name in names if name in schema.columns]
+    back += [name for name in new if name not in back]
+    wanted = [name for name in schema.columns if name in back]
+    if back != wanted:
+        raise SchemaError(
+            f"{whole.name} is ordered as {_listed(wanted)}, while the frame that comes back has "
+            f"{_listed(back)}: new columns come last. Write them last in the schema. Nothing was "
+            f"sent."
+        )
+
+
+def _own_part(whole: Whole) -> Any:
+    """The schema of the columns that the frame has already."""
+    schema = whole.schema
+    columns = {}
+    for name, column in schema.columns.items():
+        if name in whole.asked:
+            continue
+        column = copy.deepcopy(column)
+        joint = [id(check) for where, check in whole.checks if where == name]
+        kept = zip(schema.columns[name].checks, column.checks, strict=True)
+        column.checks = [check for given, check in kept if id(given) not in joint]
+        column.drop_invalid_rows = False
+        columns[name] = column
+    unique = [list(group) for group in _groups(schema.unique) if not set(group) & set(whole.asked)]
+    return type(schema)(columns, coerce=schema.coerce, unique=unique or None)
+
+
+def _groups(unique: Any) -> Iterator[Sequence[str]]:
+    given = [unique] if isinstance(unique, str) else unique or []
+    if given and all(isinstance(name, str) for name in given):
+        given = [given]
+    for group in given:
+        yield [group] if isinstance(group, str) else group
+
+
+def _refuse_rows(whole: Whole, schema: Any, frame: pd.DataFrame, labels: pd.Index[Any]) -> None:
+    try:
+        schema.validate(frame, lazy=True)
+    except Exception as error:
+        # Without an import of pandera: its `SchemaErrors` holds each fault.
+        faults = getattr(error, "schema_errors", None)
+        if not faults:
+            raise
+        raise SchemaError(_fault(whole, faults[0], labels)) from None
+
+
+def _fault(whole: Whole, fault: Any, labels: pd.Index[Any]) -> str:
+    owner, check = getattr(fault, "schema", None), fault.check
+    name = getattr(owner, "name", None)
+    where = f"column {name!r} of the frame" if name else "the frame"
+    if getattr(owner, "__class__", type).__name__ == "Index":
+        where = f"the index{f' {name!r}' if name else ''}"
+    rule = _words(check) if callable(check) else str(check)
+    cases = fault.failure_cases
+    places = cases["index"].tolist() if hasattr(cases, "columns") and "index" in cases else []
+    rows = [int(place) for place in dict.fromkeys(places) if isinstance(place, int)]
+    told = f"{where} breaks the check {rule} of {whole.name}"
+    if rows and max(rows) < len(labels):
+        first = ", ".join(joins.label_text(labels[row]) for row in rows[:_SHOWN])
+        more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+        told += f" in {len(rows):,} rows: {first}{more}"
+    return f"{told}. It is checked, not asked for; mend or drop them first. Nothing was sent."
+
+
+# -- the answers together ------------------------------------------------------------------------
+
+
+def judge_on(data: Any, call: Call) -> Judge | None:
+    """What looks at the answers to a call on a frame together; None where nothing has to."""
+    whole = call.form.whole
+    return partial(_judge, data, whole) if whole is not None and whole.joint else None
+
+
+def judged_together(data: Any, outcome: Outcome) -> None:
+    """Say of an outcome which rows the other rows turn down; nothing is asked.
+
+    A row that no call has asked again yet is pending: the same call on the frame does it.
+    """
+    judge = judge_on(data, outcome.work.call)
+    if judge is not None:
+        judge(outcome, partial(is_final, outcome.work.call, outcome))
+
+
+def _judge(data: Any, whole: Whole, outcome: Outcome, final: Callable[[int], bool]) -> None:
+    outcome.turned, outcome.unmet = {}, ()
+    status, work = outcome.row_status(), outcome.work
+    alive = np.flatnonzero(np.isin(status, (OK, CACHED, KEPT)))
+    frame = _answers(data, whole, outcome)
+    again = np.array([int(place) in outcome.again for place in work.inverse], dtype=int)
+    # Of two equal values the one that stays: a kept cell, then an answer of its own, then one
+    # that was asked for again; among them the first row. So nobody who was asked is asked twice.
+    rank = np.where(status == KEPT, -1, again)
+    while len(alive):
+        rows = frame.iloc[alive].set_axis(pd.RangeIndex(len(alive)))
+        found, unmet = _faults(whole, rows, rank[alive], work.inverse[alive])
+        outcome.unmet = tuple(unmet)
+        faults = {int(alive[row]): fault for row, fault in found.items()}
+        for row in [row for row in faults if status[row] == KEPT]:
+            kept = f"a kept cell: {faults.pop(row).message}"
+            outcome.unmet += (kept,)
+        closed = {
+            row: Lost(fault, attempts=1 + (int(work.inverse[row]) in outcome.again))
+            for row, fault in faults.items()
+            if not fault.retryable or final(int(work.inverse[row]))
+        }
+        if not closed:
+            outcome.turned |= {row: Lost(fault) for row, fault in faults.items()}
+            return
+        # Those that stay may hold without them.
+        for row, lost in closed.items():
+            outcome.turned[row] = replace(lost, failure=replace(lost.failure, retryable=False))
+        alive = alive[~np.isin(alive, list(closed))]
+
+
+def _answers(data: Any, whole: Whole, outcome: Outcome) -> pd.DataFrame:
+    """All rows with their answers, named and typed as the schema has them."""
+    call = outcome.work.call
+    out = joins.joined(
+        data,
+        call,
+        outcome,
+        "",
+        dtype_backend=call.look.get("dtype_backend"),
+        fill=bool(call.look.get("fill")),
+    )
+    out = _plain(out.to_frame() if isinstance(out, pd.Series) else out)
+    fields = {
+        name_text(column): field.name
+        for column, field in zip(call.columns, call.form.fields, strict=True)
+    }
+    # A column that `into` leaves as it is may have the name of one that is asked for.
+    out = out[[name for name in out.columns if name in fields or name not in whole.asked]]
+    return out.rename(columns=fields)
+
+
+def _plain(data: pd.DataFrame) -> pd.DataFrame:
+    """The frame on a RangeIndex, its columns' names as text."""
+    out = data.set_axis(pd.RangeIndex(len(data)))
+    return out.set_axis([name_text(label) for label in data.columns], axis=1)
+
+
+def _as_declared(whole: Whole, rows: pd.DataFrame) -> pd.DataFrame:
+    """With the dtypes that the checks were written for, where no cell is missing."""
+    made = {}
+    for name in whole.asked:
+        dtype = getattr(whole.schema.columns[name].dtype, "type", None)
+        if isinstance(dtype, np.dtype) and dtype.kind in "iufb" and not rows[name].isna().any():
+            made[name] = rows[name].astype(dtype)
+    return rows.assign(**made)
+
+
+def _faults(
+    whole: Whole,
+    rows: pd.DataFrame,
+    rank: npt.NDArray[np.int_],
+    places: npt.NDArray[np.int64],
+) -> tuple[dict[int, Failure], list[str]]:
+    """Which rows fail, and the checks that fail and name no row."""
+    rows = _as_declared(whole, rows)
+    found: dict[int, Failure] = {}
+    unmet: list[str] = []
+    for column, check in whole.checks:
+        told = f"{column}: {_words(check)}" if column else _words(check)
+        try:
+            result = check(rows, column) if column else check(rows)
+            failing = _failing(result, rows)
+        except Exception as error:
+            unmet.append(f"{told}: it raised {type(error).__name__}: {str(error)[:200]}")
+            continue
+        if not len(failing) and not np.all(result.check_passed):
+            unmet.append(told)
+        for row in failing:
+            got = {name: _cell(rows[name].iloc[row]) for name in ([column] if column else rows)}
+            if column is None:
+                got = {name: got[name] for name in whole.asked}
+            value = got[column] if column else got
+            found.setdefault(int(row), invalid(f"{told}, got {shown(value)}"))
+    for group in whole.unique:
+        names = [name for name in group if name in rows]
+        left = np.array([row for row in range(len(rows)) if row not in found], dtype=int)
+        ordered = left[np.argsort(rank[left], kind="stable")]
+        for row, failure in _repeated(names, rows[names].iloc[ordered], places):
+            found.setdefault(row, failure)
+    return found, unmet
+
+
+def _failing(result: Any, rows: pd.DataFrame) -> list[int]:
+    """Rows that a check turns down; none where it says nothing of single rows."""
+    output = result.check_output
+    if isinstance(output, pd.DataFrame):
+        output = output.all(axis=1)
+    if not isinstance(output, pd.Series):
+        return []
+    failed = output.index[~output.astype("boolean").fillna(True).to_numpy(dtype=bool)]
+    if isinstance(result.checked_object, Mapping):  # it says something of each group
+        groups = [result.checked_object[key] for key in failed if key in result.checked_object]
+        return sorted({row for group in groups for row in group.index})
+    # Missing cells are left out for most checks, so the result may be shorter than the frame.
+    return failed.tolist() if output.index.isin(rows.index).all() else []
+
+
+def _repeated(
+    names: Sequence[str], values: pd.DataFrame, places: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, Failure]]:
+    """Rows whose values an earlier one has, in the order in which they may keep them."""
+    told = ", ".join(names)
+    repeated = values.duplicated(keep="first").to_numpy()
+    if not repeated.any():
+        return
+    cells = [tuple(map(_cell, row)) for row in values.itertuples(index=False)]
+    keepers: dict[tuple[Any, ...], int] = {}
+    for row, cell in zip(values.index, cells, strict=True):
+        keepers.setdefault(cell, row)
+    for row, cell, again in zip(values.index, cells, repeated, strict=True):
+        if not again:
+            continue
+        value = _told(names, cell)
+        if places[keepers[cell]] == places[row]:
+            message = (
+                f"{told}: has to be unique, and {value} is taken by a row with the same prompt, "
+                f"whose answer this row shares. dedupe=False asks each by itself"
+            )
+            yield row, Failure("invalid_output", message)
+            continue
+        others = islice((other for other in keepers if other != cell), _TAKEN)
+        words = f"{told}: has to be unique, and {value} is taken already"
+        more = "".join(f", {_told(names, other)}" for other in others)
+        yield row, invalid(f"{words}; so are {more[2:]}" if 0 < len(more) < 400 else words)
+
+
+def _told(names: Sequence[str], cells: Sequence[Any]) -> str:
+    return shown(cells[0] if len(names) == 1 else dict(zip(names, cells, strict=True)))
+
+
+def _cell(cell: Any) -> Any:
+    """A cell as JSON has it."""
+    if pd.api.types.is_scalar(cell) and pd.isna(cell):
+        return None
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def _words(check: Any) -> str:
+    return str(check.error or check.description or f"fails the check {check.name or 'unnamed'}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown_ = ", ".join(map(repr, names[:_SHOWN]))
+    return shown_ + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
