@@ -69,7 +69,7 @@ def refuse(data: Any, call: Call, asked: npt.NDArray[np.bool_]) -> None:
         _refuse_rows(whole, own, frame, data.index[asked])
     if whole.schema.index is not None:
         index = type(own)({}, index=copy.deepcopy(whole.schema.index))
-        _refuse_rows(whole, index, frame.set_axis(data.index[asked]), data.index[asked])
+        _refuse_rows(whole, index, frame.set_axis(data.index[asked]), None)
 
 
 def _refuse_other_columns(whole: Whole, names: Sequence[str], new: Sequence[str]) -> None:
@@ -121,7 +121,10 @@ def _groups(unique: Any) -> Iterator[Sequence[str]]:
         yield [group] if isinstance(group, str) else group
 
 
-def _refuse_rows(whole: Whole, schema: Any, frame: pd.DataFrame, labels: pd.Index[Any]) -> None:
+def _refuse_rows(
+    whole: Whole, schema: Any, frame: pd.DataFrame, labels: pd.Index[Any] | None
+) -> None:
+    """Have pandera look; `labels` are those of a frame on a RangeIndex, else it has its own."""
     try:
         schema.validate(frame, lazy=True)
     except Exception as error:
@@ -132,7 +135,7 @@ def _refuse_rows(whole: Whole, schema: Any, frame: pd.DataFrame, labels: pd.Inde
         raise SchemaError(_fault(whole, faults[0], labels)) from None
 
 
-def _fault(whole: Whole, fault: Any, labels: pd.Index[Any]) -> str:
+def _fault(whole: Whole, fault: Any, labels: pd.Index[Any] | None) -> str:
     owner, check = getattr(fault, "schema", None), fault.check
     name = getattr(owner, "name", None)
     where = f"column {name!r} of the frame" if name else "the frame"
@@ -141,12 +144,13 @@ def _fault(whole: Whole, fault: Any, labels: pd.Index[Any]) -> str:
     rule = _words(check) if callable(check) else str(check)
     cases = fault.failure_cases
     places = cases["index"].tolist() if hasattr(cases, "columns") and "index" in cases else []
-    rows = [int(place) for place in dict.fromkeys(places) if isinstance(place, int)]
+    rows = [label for label in dict.fromkeys(places) if label is not None]
     told = f"{where} breaks the check {rule} of {whole.name}"
-    if rows and max(rows) < len(labels):
-        first = ", ".join(joins.label_text(labels[row]) for row in rows[:_SHOWN])
+    if rows:
+        shown_ = rows[:_SHOWN] if labels is None else [labels[row] for row in rows[:_SHOWN]]
         more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-        told += f" in {len(rows):,} rows: {first}{more}"
+        told += f" in {len(rows):,} row{'s' if len(rows) > 1 else ''}: "
+        told += f"{', '.join(map(joins.label_text, shown_))}{more}"
     return f"{told}. It is checked, not asked for; mend or drop them first. Nothing was sent."
 
 
@@ -267,7 +271,7 @@ def _faults(
         names = [name for name in group if name in rows]
         left = np.array([row for row in range(len(rows)) if row not in found], dtype=int)
         ordered = left[np.argsort(rank[left], kind="stable")]
-        for row, failure in _repeated(names, rows[names].iloc[ordered], places):
+        for row, failure in _repeated(names, whole.asked, rows[names].iloc[ordered], places):
             found.setdefault(row, failure)
     return found, unmet
 
@@ -288,32 +292,50 @@ def _failing(result: Any, rows: pd.DataFrame) -> list[int]:
 
 
 def _repeated(
-    names: Sequence[str], values: pd.DataFrame, places: npt.NDArray[np.int64]
+    names: Sequence[str],
+    asked: Sequence[str],
+    values: pd.DataFrame,
+    places: npt.NDArray[np.int64],
 ) -> Iterator[tuple[int, Failure]]:
-    """Rows whose values an earlier one has, in the order in which they may keep them."""
-    told = ", ".join(names)
+    """Rows whose values an earlier one has, in the order in which they may keep them.
+
+    The message goes to the model, so it tells values of the asked columns only: what the frame
+    has besides stays here.
+    """
     repeated = values.duplicated(keep="first").to_numpy()
     if not repeated.any():
         return
-    cells = [tuple(map(_cell, row)) for row in values.itertuples(index=False)]
+    mine = [place for place, name in enumerate(names) if name in asked]
+    given = [place for place, name in enumerate(names) if name not in asked]
+    told = ", ".join(names[place] for place in mine)
+    beside = f" for one {', '.join(names[place] for place in given)}" if given else ""
     keepers: dict[tuple[Any, ...], int] = {}
+    beside_them: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    cells = [tuple(map(_cell, row)) for row in values.itertuples(index=False)]
     for row, cell in zip(values.index, cells, strict=True):
-        keepers.setdefault(cell, row)
+        if keepers.setdefault(cell, row) == row:
+            beside_them.setdefault(_of(cell, given), []).append(_of(cell, mine))
     for row, cell, again in zip(values.index, cells, repeated, strict=True):
         if not again:
             continue
-        value = _told(names, cell)
+        own = [names[place] for place in mine]
+        value = _told(own, _of(cell, mine))
+        words = f"{told}: has to be unique{beside}, and {value} is taken"
         if places[keepers[cell]] == places[row]:
             message = (
-                f"{told}: has to be unique, and {value} is taken by a row with the same prompt, "
-                f"whose answer this row shares. dedupe=False asks each by itself"
+                f"{words} by a row with the same prompt, whose answer this row shares. "
+                f"dedupe=False asks each by itself"
             )
             yield row, Failure("invalid_output", message)
             continue
-        others = islice((other for other in keepers if other != cell), _TAKEN)
-        words = f"{told}: has to be unique, and {value} is taken already"
-        more = "".join(f", {_told(names, other)}" for other in others)
+        others = (other for other in beside_them[_of(cell, given)] if other != _of(cell, mine))
+        more = "".join(f", {_told(own, other)}" for other in islice(others, _TAKEN))
+        words += " already"
         yield row, invalid(f"{words}; so are {more[2:]}" if 0 < len(more) < 400 else words)
+
+
+def _of(cell: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(cell[place] for place in places)
 
 
 def _told(names: Sequence[str], cells: Sequence[Any]) -> str:
