@@ -112,9 +112,9 @@ def test_eight_dtypes_and_their_checks_from_frame_to_frame(asked: tuple[Any, lis
         "share": "Float64",
         "code": str(FRAME["text"].dtype),
         "urgent": "boolean",
-        "day": "datetime64[us]",
+        "day": "datetime64[ns]",
         "at": "datetime64[us, UTC]",
-        "count": "Int64",
+        "count": "UInt8",
     }
     assert out["level"].cat.ordered
     assert out["level"].cat.categories.tolist() == ["low", "mid", "high"]

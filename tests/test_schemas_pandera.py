@@ -130,16 +130,6 @@ def test_a_schema_of_built_in_checks_needs_no_code() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        (pa.DataFrameSchema({"a": pa.Column(int, unique=True)}), "'a' is unique"),
-        (pa.DataFrameSchema({"a": pa.Column(int)}, unique=["a"]), "several columns or rows"),
-        (
-            pa.DataFrameSchema({"a": pa.Column(int)}, checks=pa.Check(lambda frame: True)),
-            "several columns or rows",
-        ),
-        (
-            pa.DataFrameSchema({"a": pa.Column(int, pa.Check(lambda column: column.mean() > 0))}),
-            "element_wise=True",
-        ),
         (pa.DataFrameSchema({"a": pa.Column(object)}), "'a' has the dtype"),
         (pa.DataFrameSchema({"a": pa.Column("category")}), "without categories"),
         (pa.DataFrameSchema({"a.*": pa.Column(int, regex=True)}), "no single name"),
@@ -147,6 +137,49 @@ def test_a_schema_of_built_in_checks_needs_no_code() -> None:
         (pa.DataFrameSchema, "Pass a DataFrameModel"),
     ],
 )
-def test_what_one_answer_cannot_meet_is_refused(schema: Any, told: str) -> None:
+def test_what_no_model_can_be_asked_for_is_refused(schema: Any, told: str) -> None:
     with pytest.raises(SchemaError, match=told):
         form(schema)
+
+
+def test_what_one_answer_cannot_show_is_kept_for_the_whole_frame() -> None:
+    mean = pa.Check(lambda column: column.mean() > 0)
+    paired = pa.Check(lambda frame: frame["a"] > frame["b"])
+    schema = pa.DataFrameSchema(
+        {"a": pa.Column(int, [pa.Check.gt(0), mean], unique=True), "b": pa.Column(int)},
+        checks=[paired, pa.Check(lambda frame: False, raise_warning=True)],
+        unique=["a", "b"],
+    )
+    whole = form(schema).whole
+    assert whole is not None
+    assert whole.checks == (("a", mean), (None, paired))
+    assert whole.unique == (("a",), ("a", "b"))
+    # Elsewhere the code of these checks is needed, and no other.
+    assert form(schema).code is not None
+    failure = form_from(form(schema).stored()).check({"a": 1, "b": 2}).failure
+    assert failure is not None
+    assert failure.kind == "needs_code"
+    part = form(schema, have=["b"])
+    assert [field.name for field in part.fields] == ["a"]
+    assert part.whole is not None
+    assert part.whole.unique == (("a",), ("a", "b"))
+    alone = form(pa.DataFrameSchema({"a": pa.Column(int, pa.Check.gt(0))})).whole
+    assert alone is not None
+    assert not alone.joint
+
+
+def test_the_declared_dtype_is_the_columns() -> None:
+    asked = form(Tickets)
+    assert {field.name: field.dtype for field in asked.fields} == {
+        "label": None,
+        "stars": "Int64",
+        "share": "Float64",
+        "code": "str",
+        "kind of": "str",
+        "at": "datetime64[ns, UTC]",
+        "day": "datetime64[ns]",
+        "done": "boolean",
+        "count": "UInt8",
+    }
+    again = form_from(asked.stored())
+    assert [field.dtype for field in again.fields] == [field.dtype for field in asked.fields]
