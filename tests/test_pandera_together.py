@@ -387,7 +387,8 @@ def test_the_second_round_is_within_the_budget() -> None:
     engine = FakeEngine(answer)
     # A row reserves 0.66 and takes 0.04; with what it is told it would reserve 0.72.
     prices = {"fake/fake-1": (1000.0, 1000.0)}
-    with lf.set_options(prices=prices), pytest.raises(lf.BudgetError, match=r"US\$0\.7180") as caught:
+    dear = pytest.raises(lf.BudgetError, match=r"US\$0\.7180")
+    with lf.set_options(prices=prices), dear as caught:
         frame("ab").llm.extract("t", Code, model=engine, budget=0.76, concurrency=1)
     assert len(told) == 2
     assert caught.value.result["code"].tolist()[0] == "x"
