@@ -152,3 +152,12 @@ def test_the_columns_are_the_same_without_an_answer_and_without_a_row() -> None:
     assert failed.dtypes.equals(empty.dtypes)
     assert failed.dtypes.equals(FRAME.llm.extract("text", Review, model=good).dtypes)
     assert failed["stars"].isna().all()
+
+
+@pytest.mark.slow
+def test_the_embedded_model_fills_eight_dtypes_that_meet_every_check(local_model: Any) -> None:
+    from tests.reviews import holds
+
+    out = holds("local")
+    # It answers under the grammar, so what fails is what no grammar can say.
+    assert (out.llm.status() == "ok").any()
