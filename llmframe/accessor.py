@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -12,8 +13,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import pandas as pd
 
 from llmframe import frames, joins
+from llmframe.engines import homes
 from llmframe.errors import StoreError, on_behalf, user_line, warn_user
 from llmframe.failures import FailureTable
+from llmframe.jobs import Job
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.keywords import spelled_out, undescribed
 from llmframe.outcomes import Outcome
@@ -48,16 +51,31 @@ ITSELF = "{}"
 
 def result(prepared: Prepared) -> Any:
     """Run a call to its end, and join."""
+    homes.check(prepared.engine)
     return submit(prepared).result()
 
 
 def _aresult(prepared: Prepared) -> Coroutine[Any, Any, Any]:
     line = user_line()
+    started: list[Job] = []
+    unwanted = threading.Event()
+
+    def start() -> None:
+        started.append(submit(prepared))
+        if unwanted.is_set():  # canceled in the meantime, when there was nothing to stop yet
+            started[0].abandon()
 
     async def awaited() -> Any:
-        # Rendering a large frame takes seconds that the caller's loop should not lose.
-        found = await asyncio.to_thread(on_behalf, line, submit, prepared)
-        return await found.awaited(line)
+        homes.enter(prepared.engine)  # again: the loop that awaits may be another one
+        try:
+            # Rendering a large frame takes seconds that the caller's loop should not lose.
+            await asyncio.to_thread(on_behalf, line, start)
+        except asyncio.CancelledError:
+            unwanted.set()
+            for job in started:
+                job.abandon()
+            raise
+        return await started[0].awaited(line)
 
     return awaited()
 

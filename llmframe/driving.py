@@ -10,35 +10,32 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from llmframe import comebacks, exits
 from llmframe.calls import Call
+from llmframe.engines import homes
 from llmframe.engines.base import BatchEngine, Engine
-from llmframe.errors import (
-    EngineError,
-    StoreError,
-    on_behalf,
-    user_line,
-    warn_user,
-)
+from llmframe.errors import EngineError, StoreError, on_behalf, user_line, warn_user
 from llmframe.journal import BatchRecord, JobRecord, Journal
 from llmframe.lanes import UNSENT, twin_of
 from llmframe.launches import run_over
-from llmframe.outcomes import in_doubt
 from llmframe.prepared import Prepared
 from llmframe.progress import display
 from llmframe.runs import Run
 from llmframe.standings import standing
 from llmframe.stored import engine_again, stored_work
 from llmframe.verdicts import judge_on
-from llmframe.watching import step, watch
+from llmframe.watching import Caller, step, watch
 
-__all__ = ["Driven"]
+__all__ = ["PATIENCE", "Driven"]
 
 log = logging.getLogger("llmframe")
 
 J = TypeVar("J", bound="Driven")
+
+PATIENCE: Final = 1.5
+"""Seconds that an interrupt waits for what is in flight to let go."""
 
 
 class Driven:
@@ -244,10 +241,7 @@ class Driven:
             StoreError: The batches belong to another account, server or model.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        again = self._resumable()
-        # A run that failed is told of before anything else, and only then read on.
-        failed = self._run is not None and self._run.error is not None
-        if again and (self._heard or not failed):
+        if self._reads_on():
             self._read_on()
         elif self._run is None:
             record = watch(self._journal, self._call, self._record, until)
@@ -264,6 +258,11 @@ class Driven:
             self._tell_what_is_left(run)
         return self
 
+    def _reads_on(self) -> bool:
+        """Whether whoever waits takes it up: that a run failed is told before anything else."""
+        failed = self._run is not None and self._run.error is not None
+        return self._resumable() and (self._heard or not failed)
+
     def _read_on(self) -> None:
         """Take the job up; of one that failed only what is at the provider."""
         record = self._journal.job(self.id) or self._record
@@ -279,25 +278,39 @@ class Driven:
     def _wait_here(self, until: float | None = None) -> None:
         """Wait for the run of this process."""
         assert self._run is not None
+        caller = Caller()
         shown = display(self.id, self._prepared.progress if self._prepared else None)
         try:
             # A timed loop: an untimed wait cannot be interrupted on Windows.
-            while not self._done.wait(step(until)):
+            while not homes.wait(self._run.engine, self._done, step(until)):
                 if until is not None and time.monotonic() >= until:
                     break
+                caller.look()
                 shown.update(self._run.progress(watched=shown.shows))
         except KeyboardInterrupt:
             raise self._interrupted() from None
+        except asyncio.CancelledError as error:
+            error.add_note(str(self._interrupted()))
+            raise
         finally:
             shown.close(self._run.progress(watched=shown.shows))
 
+    def abandon(self) -> None:
+        """Nobody waits for it any more: live work is given up; batches go on at the provider."""
+        if self._run is not None:
+            self._run.stop("abort")
+
     def _interrupted(self) -> KeyboardInterrupt:
-        run = self._run
-        assert run is not None
-        run.stop("abort")
+        self.abandon()
         # A second Ctrl-C is in a hurry: it gets the same message, at once.
         with contextlib.suppress(KeyboardInterrupt):
-            self._done.wait(1.5)
+            self._done.wait(PATIENCE)
+        return self._kept()
+
+    def _kept(self) -> KeyboardInterrupt:
+        """What a run that was stopped has kept, and how to come back."""
+        run = self._run
+        assert run is not None
         counts, rows = run.outcome.counts(), run.work.count
         ids = [] if run.lane is None else self._batch_ids()
         return comebacks.interrupted(self.id, counts, rows, run.engine.name, ids, self._remade)
@@ -384,17 +397,3 @@ class Driven:
             except (EngineError, StoreError, OSError) as error:
                 log.warning("a batch of job %s could not be cancelled: %s", self.id, error)
             self._done.wait(run.lane.poll_interval)
-
-    def _doubts(self) -> set[bytes]:
-        """Keys of which nobody knows whether the provider has them."""
-        run = self._run
-        if run is None or run.lane is None:
-            return set()
-        return in_doubt(self._journal, run.lane.jobs)
-
-
-def wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    """Set an event of a loop from any thread."""
-    # The loop that awaited may be closed by now, and nobody listens any more.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(ended.set)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from llmframe import frames, joins
+from llmframe.awaiting import Awaited
 from llmframe.calls import Call, call_from
-from llmframe.driving import Driven, wake
 from llmframe.errors import (
     BudgetError,
     EngineError,
@@ -26,7 +26,7 @@ from llmframe.errors import (
 )
 from llmframe.lanes import CONFLICTS
 from llmframe.notices import foreign, tell
-from llmframe.outcomes import Outcome, judged, outcome_of
+from llmframe.outcomes import Outcome, in_doubt, judged, outcome_of
 from llmframe.reopened import remember, stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
 from llmframe.standings import standing
@@ -37,7 +37,7 @@ from llmframe.work import KEPT, Work, compiled
 __all__ = ["Job"]
 
 
-class Job(Driven):
+class Job(Awaited):
     """A call that runs, or ran, row by row; its state is the journal's.
 
     `submit` makes one and `lf.job(id)` finds one again, in any process and after any crash.
@@ -96,25 +96,19 @@ class Job(Driven):
             record.error if seen.state == "failed" else None,
         )
 
+    def _doubts(self) -> set[bytes]:
+        """Keys of which nobody knows whether the provider has them."""
+        run = self._run
+        if run is None or run.lane is None:
+            return set()
+        return in_doubt(self._journal, run.lane.jobs)
+
     def __await__(self) -> Generator[Any, None, Any]:
         return self.awaited(user_line()).__await__()
 
     async def awaited(self, line: Line) -> Any:
         """As `result`, without blocking the loop; what it warns of is told at `line`."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        self._callbacks.append(lambda: wake(loop, ended))
-        try:
-            while not self._done.is_set() and self._run is not None:
-                # The timed wait lets a kernel's interrupt through at once.
-                try:
-                    await asyncio.wait_for(ended.wait(), 0.1)
-                except TimeoutError:
-                    continue
-        except asyncio.CancelledError:
-            if self._run is not None:
-                self._run.stop("abort")
-            raise
+        await self._awaited(line)
         return await asyncio.to_thread(on_behalf, line, self.result)
 
     # -- results -----------------------------------------------------------------------------
@@ -341,9 +335,10 @@ class Job(Driven):
         conflicts = sum(int(note.get(CONFLICTS, 0)) for note in notes)
         estimate = json.loads(self._record.engine).get("estimate")
         if run is None:
+            kinds = Counter(stored_failures(self._call, self._journal, self.id)["kind"])
             return Report(
                 status,
-                kinds={},
+                kinds=dict(kinds.most_common()),
                 paid_twice=conflicts,
                 conflicts=conflicts,
                 error=self._record.error,

@@ -25,8 +25,8 @@ class Common(TypedDict, total=False):
         model: An engine such as ``lf.OpenAI(…)``, or its name: ``"local"``,
             ``"openai/gpt-4.1-mini"``, ``"anthropic/claude-…"``, ``"vllm/<hub id or folder>"``.
             None: that of `set_options`, else the embedded model.
-        batch: True: by the provider's batch API, at its batch price, within a day. None: as the
-            engine says.
+        batch: True: by the provider's batch API, at its batch price, within a day. False: live,
+            also where the engine is one for batches. None: as the engine says.
         system: System text, put before the verb's own.
         examples: Rows that are answered already, shown to the model: a DataFrame with the columns
             that the prompt names and the output columns, or a list of ``(inputs, answer)``.

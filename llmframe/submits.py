@@ -15,6 +15,7 @@ from llmframe import pilots
 from llmframe.brakes import UNLIMITED, output_limit
 from llmframe.calls import call_from
 from llmframe.costs import Price
+from llmframe.engines import homes
 from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, ModelError, StoreError, warn_user
 from llmframe.jobs import Job
@@ -135,6 +136,7 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
         asked = np.zeros(work.count, dtype=bool)
         asked[work.first[bought]] = True
         live = twin_of(engine) if isinstance(engine, BatchEngine) else engine
+        homes.check(live)
         submit(replace(prepared, engine=live, asked=asked, progress=False)).check()
         _, work, run, _ = _start(prepared, "plan")
     found = journal.replies([work.keys[place] for place in sample])

@@ -14,10 +14,11 @@ from llmframe import frames, joins
 from llmframe import labels as labelling
 from llmframe.calls import Call, content_free
 from llmframe.columns import name_text
-from llmframe.engines import engine_for
+from llmframe.engines import engine_for, homes
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import SchemaError, StoreError, warn_user
 from llmframe.keywords import Asked, Common, asked
+from llmframe.lanes import twin_of
 from llmframe.plans import ceiling
 from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
@@ -130,7 +131,7 @@ def prepare_classify(
         raise ValueError("multi=True gives no confidence: there is no one label to be sure of.")
     table = frames.Table(data)
     known = labelling.labels(labels)
-    engine = engine_for(given.model, batch=given.batch)
+    engine = _engine(given)
     scored = not multi and not explain
     if confidence and not (scored and engine.limits.choices):
         why = "explain=True" if not scored else f"{engine.name}/{engine.model}"
@@ -165,6 +166,16 @@ def prepare_classify(
     )
 
 
+def _engine(given: Asked) -> Engine | BatchEngine:
+    """Who answers, live where the call says so."""
+    engine = engine_for(given.model, batch=given.batch)
+    if given.batch is False and isinstance(engine, BatchEngine):
+        live = getattr(engine, "live", None)
+        engine = live() if callable(live) else twin_of(engine)
+    homes.enter(engine)
+    return engine
+
+
 def _prepare(
     verb: str,
     data: Any,
@@ -179,7 +190,7 @@ def _prepare(
     **classify: Any,
 ) -> Prepared:
     """What all verbs share, once the prompt and the form are known."""
-    engine = engine or engine_for(given.model, batch=given.batch)
+    engine = engine or _engine(given)
     table = frames.Table(data)
     if given.flatten:
         shape = shape.flat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from typing import Final
@@ -12,7 +13,7 @@ from llmframe.journal import JobRecord, Journal
 from llmframe.progress import Progress, display
 from llmframe.standings import standing
 
-__all__ = ["step", "watch"]
+__all__ = ["Caller", "step", "watch"]
 
 _LOOK: Final = 0.5
 """Seconds between two looks."""
@@ -23,6 +24,30 @@ _COUNT: Final = 10.0
 def step(until: float | None, most: float = 0.1) -> float:
     """Seconds to sleep before the next look, towards `until` of the monotonic clock."""
     return most if until is None else min(most, max(0.0, until - time.monotonic()))
+
+
+class Caller:
+    """The asyncio task that a blocking call was made in, if it was made in one.
+
+    Under ``asyncio.run`` the first Ctrl-C raises nothing: it cancels the task, which hears of it
+    at its next `await` only, and a call that blocks has none.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._task = asyncio.current_task()
+        except RuntimeError:  # no loop runs in this thread
+            self._task = None
+        self._before = 0 if self._task is None else self._task.cancelling()
+
+    def look(self) -> None:
+        """Let a cancellation through that came since.
+
+        Raises:
+            asyncio.CancelledError: One did; ``asyncio.run`` makes a KeyboardInterrupt of its own.
+        """
+        if self._task is not None and self._task.cancelling() > self._before:
+            raise asyncio.CancelledError
 
 
 def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) -> JobRecord:
@@ -42,8 +67,10 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
     """
     shown, counted = display(record.id, None), time.monotonic()
     seen: Progress | None = None
+    caller = Caller()
     try:
         while True:
+            caller.look()
             found = journal.job(record.id)
             if found is None:  # purged
                 return record
@@ -56,6 +83,9 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
             time.sleep(step(until, _LOOK))
     except KeyboardInterrupt:
         raise driven_elsewhere(record) from None
+    except asyncio.CancelledError as error:
+        error.add_note(str(driven_elsewhere(record)))
+        raise
     finally:
         if seen is not None:
             shown.close(seen)

@@ -132,7 +132,7 @@ class Anthropic(ServerEngine[Features]):
             raise ModelError(
                 f"{type(self).__name__} has no batches. Pass lf.Anthropic(…, batch=True)."
             )
-        return self._as(AnthropicBatch)
+        return self._as(AnthropicBatch, batch=True)
 
     def _guess(self, found: Settings) -> Features:
         return Features(limit=min(DEFAULT_LIMIT, reply_most(self.model) or DEFAULT_LIMIT))
@@ -199,6 +199,16 @@ class AnthropicBatch(Anthropic):
     def account(self) -> str:
         """The organisation, once an answer has named it; else empty."""
         return self._batches.account
+
+    def live(self) -> Anthropic:
+        """The same engine with ``batch=False``.
+
+        Raises:
+            ModelError: It is of a class of the user's own.
+        """
+        if type(self) is not AnthropicBatch:
+            raise ModelError(f"{type(self).__name__} answers in batches. Leave batch=False out.")
+        return self._as(Anthropic, batch=False)
 
     def probe(self, request: Request) -> Result | None:
         """The same request live; what it teaches holds for the batches too."""

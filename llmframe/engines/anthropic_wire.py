@@ -39,7 +39,7 @@ _FINISH: Final[dict[Any, str]] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "max_tokens": "length",
-    "model_context_window_exceeded": "length",
+    "model_context_window_exceeded": "window",
     "refusal": "refusal",
     "tool_use": "tool",
 }
@@ -181,14 +181,15 @@ def _verdict(
         )
         why = ": ".join(scrub(one) for one in said if isinstance(one, str)) or (text or "")
         return Failure("refused", shortened(f"refused: {why}" if why.strip() else "refused"))
-    if finish == "length":
-        if word == "model_context_window_exceeded":
+    if finish in {"length", "window"}:
+        if finish == "window":
             where = "the end of the model's context window"
         else:
             where = "the token limit that was sent" if limit is None else f"max_tokens={limit}"
         if usage is not None and not text and usage.reasoning_tokens:
             where += f"; {usage.reasoning_tokens} tokens went into thinking"
-        return Failure("truncated", f"cut off at {where}", retryable=True)
+        # In a full window a larger limit is cut at the same place.
+        return Failure("truncated", f"cut off at {where}", retryable=finish == "length")
     if word == "pause_turn":
         # Only a tool that runs at the provider pauses a turn; whatever text there is, is a part.
         message = "the model paused in the middle of its turn (pause_turn) for a tool that runs at"

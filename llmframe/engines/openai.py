@@ -137,7 +137,7 @@ class OpenAI(ServerEngine[Features]):
             raise ModelError(
                 f"{type(self).__name__} has no batches. Pass lf.OpenAI(…, batch=True)."
             )
-        return self._as(OpenAIBatch)
+        return self._as(OpenAIBatch, batch=True)
 
     def _guess(self, found: Settings) -> Features:
         features = features_of(self.model, found.official, self.prompt_cache)
@@ -228,6 +228,16 @@ class OpenAIBatch(OpenAI, BatchCalls):
     def _start(self, found: Settings, features: Features) -> None:
         super()._start(found, features)
         self._begin()
+
+    def live(self) -> OpenAI:
+        """The same engine with ``batch=False``.
+
+        Raises:
+            ModelError: It is of a class of the user's own.
+        """
+        if type(self) is not OpenAIBatch:
+            raise ModelError(f"{type(self).__name__} answers in batches. Leave batch=False out.")
+        return self._as(OpenAI, batch=False)
 
     def probe(self, request: Request) -> Result | None:
         """Ask one request live: what the model refuses shows before a batch is paid for.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from llmframe.engines import background
+from llmframe.engines import background, homes
 from llmframe.engines.http import Reply, Transport, Unsent
 from llmframe.results import Failure
 
@@ -18,8 +18,8 @@ class SdkClient(Transport):
     """Requests through a client of OpenAI's or Anthropic's SDK, one try each.
 
     An async client with the SDK's own connection pool gets a pool of its own here, since one
-    that was used in a notebook's loop fails in any other. With a pool that the user made it is
-    used as it is, in the background loop.
+    that was used in a notebook's loop fails in any other. A pool that the user made holds their
+    settings and is used as it is, in the loop where it lives (`llmframe.engines.homes`).
 
     Args:
         sdk: The SDK.
@@ -39,8 +39,8 @@ class SdkClient(Transport):
         self._timeout = timeout
         options: dict[str, Any] = {"max_retries": 0, "timeout": timeout}
         own: Any = None
-        pool = getattr(client, "_client", None)
-        if self._async and type(pool).__name__ == "AsyncHttpxClientWrapper":
+        self._pool = homes.own_pool(client)
+        if self._async and self._pool is None:
             own = options["http_client"] = sdk.DefaultAsyncHttpxClient()
         self._client = client.with_options(**options)
         self._end: Callable[[], object] | None = None
@@ -55,7 +55,10 @@ class SdkClient(Transport):
         """What the server says to a call of the client, be it an answer or an error."""
         sdk = self._sdk
         try:
-            answer = await (call() if self._async else background.in_thread(call))
+            if self._async:
+                answer = await homes.in_home(self._pool, call)
+            else:
+                answer = await background.in_thread(call)
             response = getattr(answer, "http_response", answer)
         except sdk.APIStatusError as error:
             response = error.response
@@ -68,6 +71,14 @@ class SdkClient(Transport):
             cause = type(error.__cause__ or error).__name__
             message = f"the client could not reach its server: {cause}. Is it running?"
             raise Unsent(Failure("connection", message, retryable=True)) from None
+        except homes.HomeLostError:
+            message = (
+                "the event loop that the async client passed as client= was used in has ended, "
+                "and its connections with it. Make a new client in the loop that awaits the call, "
+                "or pass one that is not async"
+            )
+            failure = Failure("connection", message, fatal=True, maybe_paid=True)
+            raise Unsent(failure) from None
         except self._error as error:
             message = f"the client cannot be used: {type(error).__name__}"
             raise Unsent(Failure("invalid_request", message, fatal=True)) from None

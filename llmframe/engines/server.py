@@ -16,10 +16,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, replace
-from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from llmframe.engines import live
+from llmframe.engines import homes, live
+from llmframe.engines.arguments import check_whole, is_seconds
 from llmframe.engines.base import Control, Limits, Source
 from llmframe.engines.http import Http, Transport, Unsent
 from llmframe.engines.limiter import Limiter, Outcome
@@ -85,7 +85,7 @@ class ServerEngine(ABC, Generic[F]):
     ) -> None:
         if not model or not isinstance(model, str):
             raise ModelError(f"model={model!r}: expected a name, such as {self._example!r}.")
-        if not _is_seconds(timeout):
+        if not is_seconds(timeout):
             raise ModelError(f"timeout={timeout!r}: expected seconds above 0, such as 600.")
         if not isinstance(revision, str):
             raise ModelError(f"revision={revision!r}: expected text, such as '2026-11'.")
@@ -93,9 +93,9 @@ class ServerEngine(ABC, Generic[F]):
             if not isinstance(flag, bool):
                 raise ModelError(f"{name}={flag!r}: expected True or False.")
         most_requests, most_bytes = self._largest_batch
-        _check_whole("concurrency", concurrency, math.inf)
-        _check_whole("max_batch_requests", max_batch_requests, most_requests)
-        _check_whole("max_batch_bytes", max_batch_bytes, most_bytes)
+        check_whole("concurrency", concurrency, math.inf)
+        check_whole("max_batch_requests", max_batch_requests, most_requests)
+        check_whole("max_batch_bytes", max_batch_bytes, most_bytes)
         self.model = model
         self.timeout = float(timeout)
         self.endpoint = endpoint
@@ -139,18 +139,30 @@ class ServerEngine(ABC, Generic[F]):
         self._transport: Transport | None = None
         self._opening = threading.Lock()
         self._twin: Any = None
+        self._pool = homes.own_pool(found.client)
+        self.enter()
 
-    def _as(self, kind: type[E]) -> E:
-        """This engine as one of its kind in batches: the same settings, key and client."""
+    def _as(self, kind: type[E], *, batch: bool) -> E:
+        """This engine live or in batches: the same settings, key and client."""
         if self._twin is None:
             twin = object.__new__(kind)
             twin.__dict__.update(self.__dict__)
-            requests, most = self._batch_size
+            requests, most = self._batch_size if batch else (None, None)
             twin.limits = replace(self.limits, max_requests=requests, max_bytes=most)
             twin._start(self._settings, self._features)
             twin._check()
-            self._twin = twin
+            self._twin, twin._twin = twin, self
         return cast(E, self._twin)
+
+    @property
+    def home(self) -> asyncio.AbstractEventLoop | None:
+        """The user's event loop in which calls go out; None: llmframe's own."""
+        return homes.home_of(self._pool)
+
+    def enter(self) -> None:
+        """A call begins in this thread; see `llmframe.engines.homes`."""
+        if self._pool is not None:
+            homes.settle(self._pool)
 
     @abstractmethod
     def _guess(self, found: Settings) -> F:
@@ -371,20 +383,6 @@ class ServerEngine(ABC, Generic[F]):
 
 def _same(one: Settings, other: Settings) -> bool:
     return (one.root, one.headers) == (other.root, other.headers)
-
-
-def _is_seconds(value: Any) -> bool:
-    # True is a number to Python, and a slip to everybody else.
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
-
-
-def _check_whole(name: str, value: Any, most: float) -> None:
-    if value is None:
-        return
-    if isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) <= most:
-        return
-    expected = "a whole number above 0" if most == math.inf else f"a whole number, 1 to {most:,}"
-    raise ModelError(f"{name}={value!r}: expected {expected}.")
 
 
 def _outcome(failure: Failure | None) -> Outcome:

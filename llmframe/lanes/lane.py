@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llmframe.engines.base import Batch, BatchEngine, BatchStatus, Control, Limits, Source
 from llmframe.errors import EngineError
@@ -148,6 +148,11 @@ class Lane:
     def identity(self) -> Mapping[str, str]:
         """The engine's: the lane is no part of a key."""
         return self.engine.identity()
+
+    @property
+    def home(self) -> Any:
+        """As of the engine, where it has one (`llmframe.engines.homes`)."""
+        return getattr(self.engine, "home", None)
 
     def probe(self, request: Request) -> Result | None:
         """One request through the engine's live twin, see `BatchEngine.probe`."""

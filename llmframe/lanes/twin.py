@@ -43,6 +43,11 @@ class Twin:
         self.base_url: str | None = getattr(engine, "base_url", None)
         self.store: Any = getattr(engine, "store", None)
 
+    @property
+    def home(self) -> Any:
+        """As of the engine, where it has one (`llmframe.engines.homes`)."""
+        return getattr(self.engine, "home", None)
+
     def identity(self) -> Mapping[str, str]:
         """The batch engine's: the lane is no part of a key."""
         return self.engine.identity()
