@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from asyncio import AbstractEventLoop
@@ -43,6 +44,10 @@ _homes: WeakKeyDictionary[Any, AbstractEventLoop] = WeakKeyDictionary()
 """Pool → the loop in which it is used."""
 _used: WeakSet[Any] = WeakSet()
 """Pools through which something was sent."""
+if hasattr(os, "register_at_fork"):
+    # Loops of the parent seem to run in a child, and never will.
+    os.register_at_fork(after_in_child=_homes.clear)
+    os.register_at_fork(after_in_child=_used.clear)
 
 
 class HomeLostError(Exception):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -137,6 +138,7 @@ class ServerEngine(ABC, Generic[F]):
         self._notices: list[str] = []
         self._said: set[str] = set()
         self._transport: Transport | None = None
+        self._opened = os.getpid()
         self._opening = threading.Lock()
         self._twin: Any = None
         self._pool = homes.own_pool(found.client)
@@ -308,7 +310,7 @@ class ServerEngine(ABC, Generic[F]):
             except ValueError as error:
                 failure = Failure("invalid_request", self.scrub(str(error)))
                 return Result(request.key, failure=failure)
-            transport = self._transport or self._open()
+            transport = self._open()
             ticket = limiter.start(self.tokens(request) if limiter.counts_tokens else 0)
             outcome: Outcome = "other"
             headers: Mapping[str, str] | None = None
@@ -348,13 +350,18 @@ class ServerEngine(ABC, Generic[F]):
         return result
 
     def _open(self) -> Transport:
+        process = os.getpid()
+        if self._transport is not None and self._opened == process:
+            return self._transport
         with self._opening:
-            if self._transport is None:
+            # A forked child has none of its parent's threads, and must not speak on its sockets.
+            if self._transport is None or self._opened != process:
                 found = self._settings
                 if found.client is None:
                     self._transport = Http(found.url(self.endpoint), found.headers, self.timeout)
                 else:
                     self._transport = self._through(found.client)
+                self._opened = process
             return self._transport
 
     def _learn(self, seen: F, learned: F) -> None:
