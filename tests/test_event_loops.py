@@ -217,7 +217,7 @@ def test_a_loop_that_ends_under_its_clients_calls(serve: Any, ending: str) -> No
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0.1))
         loop.close()
-    with pytest.raises(lf.EngineError, match="lives in|was used in has ended") as caught:
+    with pytest.raises(lf.EngineError, match="was used in has ended") as caught:
         job.result()
     assert caught.value.result["response"].notna().sum() == 4
     assert server.count == 5
@@ -277,38 +277,46 @@ def test_u119_a_cancelled_await_stops_the_work_and_keeps_it(
         while server.count < 10:
             await asyncio.sleep(0.01)
 
-    async def main() -> Any:
-        pool = sdk.DefaultAsyncHttpxClient() if own else None
-        client = client_at(server, pool)
-        engine = lf.OpenAI(MODEL, client=client) if own else openai(server)
-        started = 0.0
-        if how == "timeout":
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(None) as limit:
-                    task = asyncio.create_task(hung())
-                    task.add_done_callback(
-                        lambda _: limit.reschedule(asyncio.get_running_loop().time())
-                    )
-                    await waiting(engine)
-        elif how == "group":
-            with pytest.raises(BaseExceptionGroup, match="unhandled"):
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(waiting(engine))
-                    await hung()
-                    raise ValueError("another task of the group failed")
-        else:
-            task = asyncio.create_task(waiting(engine))
+    async def timed_out(engine: Any) -> None:
+        async with asyncio.timeout(None) as limit:
+            now = asyncio.get_running_loop().time
+            task = asyncio.create_task(hung())
+            task.add_done_callback(lambda _: limit.reschedule(now()))
+            await waiting(engine)
+
+    async def grouped(engine: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(waiting(engine))
             await hung()
-            started = time.monotonic()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            raise ValueError("another task of the group failed")
+
+    async def canceled(engine: Any) -> None:
+        task = asyncio.create_task(waiting(engine))
+        await hung()
+        started = time.monotonic()
+        task.cancel()
+        try:
+            await task
+        finally:
             assert time.monotonic() - started < 4  # the contract's 2 s, and a busy machine
+
+    ways: dict[str, tuple[Any, type[BaseException]]] = {
+        "cancel": (canceled, asyncio.CancelledError),
+        "timeout": (timed_out, TimeoutError),
+        "group": (grouped, BaseExceptionGroup),
+    }
+
+    async def main() -> Any:
+        client = client_at(server, sdk.DefaultAsyncHttpxClient() if own else None)
+        engine = lf.OpenAI(MODEL, client=client) if own else openai(server)
+        way, error = ways[how]
+        with pytest.raises(error):
+            await way(engine)
         for _ in range(200):
-            if not server.in_flight:
+            if not server.sockets:
                 break
             await asyncio.sleep(0.01)
-        assert server.in_flight == 0, "something was left in flight"
+        assert server.sockets == 0, "something was left in flight"
         script.open = True
         out = await frame().llm.amap("{t}", model=engine)
         await client.close()
@@ -350,7 +358,7 @@ def test_u119_cancelled_before_there_is_a_job(serve: Any) -> None:
 
 
 def test_a_cancelled_gather_stops_each_of_its_jobs(serve: Any) -> None:
-    server = serve(Reply(hang=True).__class__ and (lambda seen: Reply(hang=True)))
+    server = serve(lambda seen: Reply(hang=True))
 
     async def main() -> None:
         calls = [frame().llm.amap(f"{n} {{t}}", model=openai(server)) for n in range(3)]
@@ -397,7 +405,9 @@ def test_u008_in_the_handlers_of_a_web_server(serve: Any, run: Any) -> None:
     async def handler(request: web.Request) -> web.Response:
         verb, text = request.query["verb"], request.query["t"]
         llm = pd.DataFrame({"t": [text]}).llm
-        out = await llm.amap("{t}", model=engine) if verb == "amap" else llm.map("{t}", model=engine)
+        out = (
+            await llm.amap("{t}", model=engine) if verb == "amap" else llm.map("{t}", model=engine)
+        )
         return web.json_response(out["response"].tolist())
 
     async def main() -> list[Any]:
@@ -469,9 +479,7 @@ async def mine(client):
 """
 
 
-def process(
-    code: str, server: RowServer, home: Path, *, head: str = HEAD
-) -> subprocess.Popen[str]:
+def process(code: str, server: RowServer, home: Path, *, head: str = HEAD) -> subprocess.Popen[str]:
     """Start a script in which every warning is an error and asyncio is in its debug mode."""
     env = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "LLMFRAME_"))},
@@ -556,6 +564,7 @@ def test_u008_nothing_is_patched_but_for_a_pool_that_lives_in_the_loop(
     assert server.count == 4 + 8 * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["df.llm.map", "await df.llm.amap"])
 @pytest.mark.parametrize("pool", ["None", "openai.DefaultAsyncHttpxClient()"])
 def test_u119_ctrl_c_under_asyncio_run(serve: Any, home: Path, verb: str, pool: str) -> None:
@@ -637,6 +646,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ENDS)
 def test_u009_nothing_is_said_at_the_end_of_a_process(serve: Any, home: Path, how: str) -> None:
     server = serve(
@@ -652,6 +662,7 @@ def test_u009_nothing_is_said_at_the_end_of_a_process(serve: Any, home: Path, ho
         assert found[2] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.parametrize("client", ["", ", client=own()"])
 def test_u009_a_forked_worker_has_a_loop_of_its_own(serve: Any, home: Path, client: str) -> None:

@@ -118,10 +118,11 @@ def _shutdown() -> None:
         return
 
     async def close_all() -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        closing = set(_closing)  # a pool whose closing is broken off takes itself for closed
+        others = asyncio.all_tasks() - closing - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*others, *closing, return_exceptions=True)
         for close in list(_background.closers):
             with contextlib.suppress(Exception):
                 await close()
