@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from llmframe.engines.local import Local
     from llmframe.engines.openai import OpenAI
     from llmframe.engines.vllm import VLLM
+    from llmframe.judges.agreement import agreement
+    from llmframe.judges.calibration import calibration
+    from llmframe.judges.corrected import corrected, how_many_labels
+    from llmframe.judges.ranking import ranking
 
 __version__ = "0.1.0"
 
@@ -52,26 +56,36 @@ __all__ = [
     "RowsSkippedWarning",
     "SchemaError",
     "StoreError",
+    "agreement",
+    "calibration",
     "classify",
+    "corrected",
     "extract",
     "filter",
     "get_options",
+    "how_many_labels",
     "job",
     "jobs",
     "map",
     "options",
     "purge",
+    "ranking",
     "set_options",
     "testing",
     "tune",
 ]
 
-# The engines load SDKs; they are imported when first named.
+# The engines load SDKs, and few sessions check a judge: they are imported when first named.
 _LATER: Final = {
     "Anthropic": "llmframe.engines.anthropic",
     "Local": "llmframe.engines.local",
     "OpenAI": "llmframe.engines.openai",
     "VLLM": "llmframe.engines.vllm",
+    "agreement": "llmframe.judges.agreement",
+    "calibration": "llmframe.judges.calibration",
+    "corrected": "llmframe.judges.corrected",
+    "how_many_labels": "llmframe.judges.corrected",
+    "ranking": "llmframe.judges.ranking",
 }
 
 

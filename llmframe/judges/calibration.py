@@ -1,0 +1,233 @@
+"""Whether a confidence of 0.9 is right nine times in ten, and where to stop believing it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from llmframe.columns import name_text
+from llmframe.errors import SchemaError
+from llmframe.judges.findings import Findings, counted
+from llmframe.judges.libraries import library
+from llmframe.judges.means import wilson
+from llmframe.judges.ratings import numeric, ratings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Calibration", "Threshold", "calibration"]
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_FEW: Final = 20
+"""Rows a bin below which ECE measures noise: a calibrated model's is then well above 0."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A confidence from which on answers are taken.
+
+    Attributes:
+        threshold: Take a row whose confidence is at least this; NaN where none is enough.
+        precision: Share of right answers among the rows taken; NaN where none is.
+        low: Lower end of its interval (Wilson).
+        high: Upper end.
+        coverage: Share of the rows that are taken.
+        n: Rows taken.
+        note: What to know before using it; empty where nothing.
+    """
+
+    threshold: float
+    precision: float
+    low: float
+    high: float
+    coverage: float
+    n: int
+    note: str
+
+
+@dataclass(frozen=True, repr=False)
+class Calibration(Findings):
+    """What `calibration` found.
+
+    Attributes:
+        table: The reliability table, a row a bin: rows, mean confidence, accuracy, low, high.
+        ece: Expected calibration error: mean distance of confidence and accuracy, over the bins.
+        brier: Brier score of "the label is right": mean squared distance of confidence and truth.
+        accuracy: Share of right labels.
+        confidence: Mean confidence; above the accuracy the model is too sure of itself.
+        n: Rows with label, truth and confidence.
+        notes: Rows that were left out, and where data are few.
+    """
+
+    table: pd.DataFrame
+    ece: float
+    brier: float
+    accuracy: float
+    confidence: float
+    n: int
+    notes: tuple[str, ...]
+    _sure: Floats
+    _right: Bools
+
+    def threshold(self, precision: float = 0.95) -> Threshold:
+        """The lowest confidence from which on labels are right often enough.
+
+        It is read off the same rows that it is judged by, so on new rows precision falls short a
+        little; the lower end of its interval says by how much it may.
+
+        Args:
+            precision: Wanted share of right labels among those taken.
+
+        Examples:
+            >>> out = pd.DataFrame({"label": list("xxxxyyyy"), "truth": list("xxxyyyyx")})
+            >>> out["label_confidence"] = [0.9, 0.8, 0.9, 0.4, 0.9, 0.7, 0.8, 0.3]
+            >>> found = calibration(out, "label", "truth").threshold(0.95)
+            >>> found.threshold, found.precision, found.coverage
+            (0.7, 1.0, 0.75)
+        """
+        if not 0 < precision <= 1:
+            raise ValueError(f"precision={precision!r}: expected a share, above 0 and at most 1.")
+        order = np.argsort(-self._sure, kind="stable")
+        sure, right = self._sure[order], self._right[order]
+        # Rows of one confidence are taken together.
+        ends = np.append(np.flatnonzero(np.diff(sure)), len(sure) - 1)
+        reached = np.cumsum(right)[ends] / (ends + 1)
+        enough = np.flatnonzero(reached >= precision - 1e-12)
+        if not len(enough):
+            note = f"no confidence reaches {precision:.0%}; the best is {reached.max():.1%}."
+            return Threshold(math.nan, math.nan, math.nan, math.nan, 0.0, 0, note)
+        last = int(ends[enough[-1]])
+        n = last + 1
+        share, low, high = wilson(int(right[:n].sum()), n, 0.95)
+        note = (
+            f"{counted(n, 'row')} cannot tell {precision:.0%} from {low:.0%}: label more rows "
+            "before relying on it."
+            if low < precision
+            else ""
+        )
+        return Threshold(float(sure[last]), share, low, high, n / len(sure), n, note)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the reliability diagram, accuracy over confidence; needs matplotlib.
+
+        Args:
+            axes: Where to; new ones by default.
+
+        Returns:
+            The axes.
+        """
+        if axes is None:
+            _, axes = library("matplotlib.pyplot").subplots()
+        given = self.table[self.table["n"] > 0]
+        x, y, low, high = (
+            given[name].to_numpy(float) for name in ("confidence", "accuracy", "low", "high")
+        )
+        axes.plot([0, 1], [0, 1], linestyle=":", color="grey")
+        axes.vlines(x, low, high, linewidth=1)
+        axes.plot(x, y, marker="o")
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("confidence")
+        axes.set_ylabel("accuracy, 95% interval")
+        axes.set_title(f"ECE {self.ece:.3f}, {self.n:,} rows")
+        return axes
+
+    def _title(self) -> str:
+        return (
+            f"Calibration of {counted(self.n, 'row')}: ECE {self.ece:.3f}, Brier {self.brier:.3f}, "
+            f"accuracy {self.accuracy:.3f}, mean confidence {self.confidence:.3f}"
+        )
+
+
+def calibration(
+    out: pd.DataFrame,
+    label: Hashable,
+    truth: Hashable,
+    *,
+    confidence: Hashable | None = None,
+    bins: int = 10,
+) -> Calibration:
+    """Whether the confidence of labels says how often they are right.
+
+    Bins of equal width, as Guo et al. (2017), On Calibration of Modern Neural Networks: a
+    confidence on an edge belongs to the bin below it.
+
+    Args:
+        out: The frame.
+        label: Column of the labels, as `classify` gives it.
+        truth: Column of the true labels, NA where nobody knows.
+        confidence: Column of the confidences, 0 to 1; by default ``<label>_confidence``.
+        bins: Number of bins.
+
+    Raises:
+        SchemaError: The columns cannot be read so, or no row has all three.
+        PromptError: There is no such column.
+        ModelError: The extra ``judge`` is not installed.
+
+    Examples:
+        >>> out = pd.DataFrame({"label": ["x", "y", "x", "x"], "truth": ["x", "y", "y", "x"]})
+        >>> out["label_confidence"] = [0.9, 0.6, 0.6, 0.9]
+        >>> found = calibration(out, "label", "truth", bins=2)
+        >>> round(found.ece, 3), round(found.brier, 3)  # one bin of mean confidence 0.75
+        (0.0, 0.135)
+    """
+    if not bins >= 1:
+        raise ValueError(f"bins={bins!r}: expected at least 1.")
+    name = f"{name_text(label)}_confidence" if confidence is None else confidence
+    sure, _ = numeric(out, name)
+    wrong = sure[np.isfinite(sure) & ((sure < 0) | (sure > 1))]
+    if len(wrong):
+        raise SchemaError(f"{name_text(name)!r} holds {wrong[0]:g}: expected shares from 0 to 1.")
+    codes = ratings(out, [label, truth], ordered=False).codes
+    used = (codes >= 0).all(axis=1) & np.isfinite(sure)
+    n = int(used.sum())
+    if not n:
+        raise SchemaError("no row has a label, a truth and a confidence.")
+    sure, right = sure[used], codes[used, 0] == codes[used, 1]
+    edges = np.linspace(0, 1, bins + 1)
+    place = np.clip(np.searchsorted(edges, sure, side="left") - 1, 0, bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    hits = np.bincount(place[right], minlength=bins)
+    totals = np.bincount(place, weights=sure, minlength=bins)
+    intervals = [
+        wilson(int(k), int(m), 0.95) if m else None for k, m in zip(hits, counts, strict=True)
+    ]
+    with np.errstate(invalid="ignore"):
+        table = pd.DataFrame(
+            {
+                "n": counts,
+                "confidence": totals / counts,
+                "accuracy": hits / counts,
+                "low": [math.nan if i is None else i.low for i in intervals],
+                "high": [math.nan if i is None else i.high for i in intervals],
+            },
+            index=pd.IntervalIndex.from_breaks(edges.round(10), name="bin"),
+        )
+    notes = []
+    if left := len(out) - n:
+        notes.append(f"{counted(left, 'row')} left out: label, truth or confidence is missing.")
+    occupied = int((counts > 0).sum())
+    if n < _FEW * occupied:
+        notes.append(
+            f"{counted(n, 'row')} in {counted(occupied, 'bin')}: so few that a well calibrated "
+            "model would show an ECE above 0, too. Use fewer bins or more rows."
+        )
+    return Calibration(
+        table=table,
+        ece=float(np.abs(totals - hits).sum() / n),
+        brier=float(((sure - right) ** 2).mean()),
+        accuracy=float(right.mean()),
+        confidence=float(sure.mean()),
+        n=n,
+        notes=tuple(notes),
+        _sure=sure,
+        _right=right,
+    )

@@ -1,0 +1,89 @@
+"""What an analysis returns: a table, what must be known to read it, and how both look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from llmframe import markup
+from llmframe.judges.libraries import library
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Findings", "counted"]
+
+
+class Findings:
+    """A table with notes; the same lines as text and as HTML.
+
+    Attributes:
+        table: The figures.
+        notes: What must be known to read them: rows that were left out, why a figure is missing.
+    """
+
+    table: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def _title(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        head, rows = self._cells()
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        text = {k for k in range(len(head)) if not self._is_number(k)}
+        lines = [
+            "  ".join(
+                cell.ljust(width) if k in text else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in [head, *rows]
+        ]
+        return "\n".join([self._title(), *(f"  {line}" for line in lines), *self.notes])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._cells()
+        numeric = [k for k in range(len(head)) if self._is_number(k)]
+        return markup.page(markup.table(head, rows, numeric), *self.notes, title=self._title())
+
+    def _is_number(self, place: int) -> bool:
+        return place > 0 and pd.api.types.is_numeric_dtype(self.table.dtypes.iloc[place - 1])
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        head = [str(self.table.index.name or ""), *map(str, self.table.columns)]
+        columns = [list(map(_shown, self.table.index))]
+        columns += [list(map(_shown, self.table.iloc[:, k])) for k in range(self.table.shape[1])]
+        return head, [list(row) for row in zip(*columns, strict=True)]
+
+    def _draw(self, labels: Sequence[str], axes: Axes | None, xlabel: str) -> Axes:
+        """Estimates as points with their intervals, the first row on top."""
+        if axes is None:
+            _, axes = library("matplotlib.pyplot").subplots()
+        places = range(len(labels), 0, -1)
+        middle, low, high = (
+            self.table[name].to_numpy(float) for name in ("estimate", "low", "high")
+        )
+        axes.hlines(places, low, high, linewidth=2)
+        axes.plot(middle, places, linestyle="", marker="o")
+        axes.set_yticks(places, labels)
+        axes.set_xlabel(xlabel)
+        return axes
+
+
+def counted(count: int, what: str) -> str:
+    """``1 row``, ``1,200 rows``.
+
+    Examples:
+        >>> counted(1, "row"), counted(1200, "row")
+        ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return "NA"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
