@@ -112,7 +112,7 @@ def corrected(
         >>> out["human"] = (out["score"] - 1).where(out.index % 4 == 0)
         >>> found = corrected(out, "score", "human")
         >>> found.table["estimate"].round(2).tolist()
-        [4.0, 4.0, 3.0]
+        [4.0, 3.5, 3.0]
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence={confidence!r}: expected a share between 0 and 1, as 0.95.")
@@ -220,7 +220,7 @@ def how_many_labels(
     Examples:
         >>> found = how_many_labels(0.1, sd=0.5, correlation=0.8, rows=2000)
         >>> found.labels, found.human_only
-        (173, 387)
+        (161, 387)
     """
     if out is not None:
         judge, human = numeric(out, score)[0], numeric(out, truth)[0]

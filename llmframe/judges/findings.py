@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from llmframe import markup
@@ -66,6 +67,10 @@ class Findings:
         middle, low, high = (
             self.table[name].to_numpy(float) for name in ("estimate", "low", "high")
         )
+        ends = np.concatenate([low, middle, high])
+        ends = ends[np.isfinite(ends)]
+        if len(ends):  # an interval without an end is drawn as far as there is anything
+            low, high = (np.clip(side, ends.min(), ends.max()) for side in (low, high))
         axes.hlines(places, low, high, linewidth=2)
         axes.plot(middle, places, linestyle="", marker="o")
         axes.set_yticks(places, labels)

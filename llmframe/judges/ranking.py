@@ -38,7 +38,8 @@ class Ranking(Findings):
 
     Attributes:
         table: A row a system, the strongest first: its strength as a log odds against the average
-            system, low, high, and its rows: n, wins, ties.
+            system, low, high (infinite where it never lost, or never won), and its rows: n, wins,
+            ties.
         probabilities: Chance that the system of the row beats that of the column.
         notes: Rows that were left out, and what the strengths rest on.
         confidence: Of the intervals.
@@ -86,7 +87,8 @@ def ranking(
 
     Where a system won, or lost, all its rows, or a group of systems all rows against the others,
     the likelihood has no maximum (Ford 1957). Then every system is given one game against an
-    average opponent, half won and half lost, and a note says so.
+    average opponent, half won and half lost, a note says so, and the interval has no end on that
+    side.
 
     Args:
         out: The frame.
@@ -129,17 +131,18 @@ def ranking(
     wins = _table(first, second, share, np.ones(len(share)), count)
     games = virtual if virtual is not None else 0.0
     _check_met(names, wins)
-    if games == 0 and (ahead := _apart(wins)) is not None:
-        who = ", ".join(repr(names[k]) for k in ahead)
+    never_lost, never_won = _apart(wins), _apart(wins.T)
+    if len(never_lost):
+        who = ", ".join(repr(names[k]) for k in never_lost)
         if virtual == 0:
             raise SchemaError(
                 f"{who} never lost to the other systems, so there is no best strength. Leave "
                 "virtual=None, or compare more."
             )
-        games = _VIRTUAL
+        games = games or _VIRTUAL
         notes.append(
-            f"{who} never lost to the other systems: strengths rest on a virtual game, and the "
-            "true distance may be larger."
+            f"{who} never lost to the other systems: the strengths rest on {games:g} virtual "
+            "game(s) for each system, and the true distance may be any larger."
         )
     strength = _fit(wins, games)
     random = np.random.default_rng(seed)
@@ -148,9 +151,11 @@ def ranking(
     for k in range(draws):
         weights = random.exponential(size=groups)
         weights *= groups / weights.sum()
-        drawn[k] = _fit(_table(first, second, share, weights[own], count), games)
+        drawn[k] = _fit(_table(first, second, share, weights[own], count), games, strength)
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     low, high = np.quantile(drawn, tails, axis=0)
+    # No resample has what never happened: a loss of the one, a win of the other.
+    high[never_lost], low[never_won] = np.inf, -np.inf
     if groups < 2:
         low, high = np.full(count, np.nan), np.full(count, np.nan)
         notes.append("no intervals: all rows are one cluster.")
@@ -239,13 +244,16 @@ def _won(first: Ints, second: Ints, share: Floats, count: int) -> Ints:
     return won + np.bincount(second[share == 0], minlength=count)
 
 
-def _fit(wins: Floats, games: float) -> Floats:
-    """Strengths with mean 0."""
+def _fit(wins: Floats, games: float, start: Floats | None = None) -> Floats:
+    """Strengths with mean 0; from a start near them only as exactly as an interval needs."""
     count = len(wins)
     if games:
         wins = np.pad(wins, (0, 1))
         wins[count, :count] = wins[:count, count] = games / 2
-    fitted = library("choix").ilsr_pairwise_dense(wins, max_iter=_ROUNDS)[:count]
+        start = None if start is None else np.append(start, 0.0)
+    fitted = library("choix").ilsr_pairwise_dense(
+        wins, initial_params=start, max_iter=_ROUNDS, tol=1e-10 if start is None else 1e-4
+    )[:count]
     return np.asarray(fitted - fitted.mean())
 
 
@@ -266,13 +274,12 @@ def _check_met(names: list[Any], wins: Floats) -> None:
         )
 
 
-def _apart(wins: Floats) -> Ints | None:
-    """Systems that never lost to the others, if the likelihood has no maximum."""
+def _apart(wins: Floats) -> Ints:
+    """Systems that never lost to the rest; none of them where the likelihood has a maximum."""
+    everyone = np.arange(len(wins))
     groups = _parts(wins, "strong")
     if len(groups) == 1:
-        return None
-    for group in groups:
-        others = np.setdiff1d(np.arange(len(wins)), group)
-        if not wins[np.ix_(others, group)].any():
-            return group
-    raise AssertionError("a condensation has a source")
+        return everyone[:0]
+    return np.concatenate(
+        [g for g in groups if not wins[np.ix_(np.setdiff1d(everyone, g), g)].any()]
+    )
