@@ -220,6 +220,25 @@ def test_degenerate_ratings_are_na_with_a_reason(a: Any, b: Any, note: str) -> N
     assert any(note in said for said in found.notes), found.notes
     estimates = found.table["estimate"]
     assert (estimates.isna() | estimates.between(-1, 1)).all()
+
+
+def test_full_agreement_is_not_certain() -> None:
+    found = lf.agreement(pd.DataFrame({"a": [0, 1] * 20, "b": [0, 1] * 20}), "a", "b")
+    assert found.table.loc["accuracy", ["estimate", "high"]].tolist() == [1.0, 1.0]
+    assert found.table.loc["accuracy", "low"] == pytest.approx(0.912, abs=5e-4)  # Wilson, 40 of 40
+    assert np.isnan(found.table.loc["cohen_kappa", "low"])
+    assert any("no interval for cohen_kappa" in note for note in found.notes)
+
+
+def test_measurements_get_the_figures_for_measurements() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=40)
+    out = pd.DataFrame({"a": x, "b": x + random.normal(size=40) / 2})
+    found = lf.agreement(out, "a", "b")
+    assert list(found.table.index) == ["krippendorff_alpha_interval", "spearman", "pearson"]
+    assert estimate(found, "krippendorff_alpha_interval") == pytest.approx(
+        krippendorff.alpha(out.to_numpy().T, level_of_measurement="interval")
+    )
     assert found.confusion.empty
 
 
