@@ -228,7 +228,8 @@ def wait(engine: Any, event: threading.Event, seconds: float) -> bool:
     assert nest is not None
     if not hasattr(here, "_nest_patched"):
         nest.apply(here)
-    here.run_until_complete(_until(event, seconds))
+    loop: Any = here
+    loop.run_until_complete(_until(event, seconds))
     return event.is_set()
 
 
