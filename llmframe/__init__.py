@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from llmframe import accessor, options, testing
+from llmframe.comparisons import compare
 from llmframe.errors import (
     BudgetError,
     EngineError,
@@ -59,6 +60,7 @@ __all__ = [
     "agreement",
     "calibration",
     "classify",
+    "compare",
     "corrected",
     "extract",
     "filter",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from llmframe import frames, joins
+from llmframe.accounts import Account, account
 from llmframe.awaiting import Awaited
 from llmframe.calls import Call, call_from
 from llmframe.errors import (
@@ -31,6 +31,7 @@ from llmframe.reopened import remember, stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
 from llmframe.standings import standing
 from llmframe.stored import stored_work
+from llmframe.summaries import report_of, stored_report
 from llmframe.verdicts import judged_together
 from llmframe.work import KEPT, Work, compiled
 
@@ -193,7 +194,15 @@ class Job(Awaited):
                 f"job {self.id} was made by another process, so its frame is not here. "
                 f"Pass it: lf.job({self.id!r}).join(df)."
             )
+        outcome = self.outcome()
+        return self._joined(self._prepared.data, self._call, outcome), outcome
+
+    def outcome(self) -> Outcome:
+        """What became of its own rows so far; of another process's job, by the journal."""
         run = self._run
+        if run is None or self._prepared is None:
+            work = stored_work(self._journal, self._record, self._call)
+            return outcome_of(work, self._journal, self._record.created)
         if self._going:
             outcome = run.outcome.snapshot()
         elif run.left:  # others may have answered since
@@ -202,7 +211,21 @@ class Job(Awaited):
             outcome = run.outcome
         judged_together(self._prepared.data, outcome)
         outcome.doubt(self._doubts())
-        return self._joined(self._prepared.data, self._call, outcome), outcome
+        return outcome
+
+    @property
+    def data(self) -> Any:
+        """The frame it was made with; None where another process made it."""
+        return None if self._prepared is None else self._prepared.data
+
+    def account(self, keys: Sequence[bytes]) -> Account:
+        """What the replies to some of its requests took, whichever job paid for them."""
+        return account(self._journal, keys)
+
+    def label_texts(self) -> Any:
+        """Labels of its rows as they were stored, as text; an index."""
+        rows = self._journal.rows(self.id)
+        return joins.labels_index([text for _, _, _, texts in rows for text in texts or ()])
 
     def _tell(self, outcome: Outcome, strangers: int) -> None:
         if not self._going:
@@ -335,30 +358,9 @@ class Job(Awaited):
         conflicts = sum(int(note.get(CONFLICTS, 0)) for note in notes)
         estimate = json.loads(self._record.engine).get("estimate")
         if run is None:
-            kinds = Counter(stored_failures(self._call, self._journal, self.id)["kind"])
-            return Report(
-                status,
-                kinds=dict(kinds.most_common()),
-                paid_twice=conflicts,
-                conflicts=conflicts,
-                error=self._record.error,
-                estimate=estimate,
-            )
-        kinds = Counter(lost.failure.kind for _, lost in run.outcome.lost_rows())
-        return Report(
-            status,
-            kinds=dict(kinds.most_common()),
-            seconds=run.progress().seconds,
-            latencies=tuple(run.ledger.latencies),
-            models=tuple(sorted(run.ledger.models)),
-            maybe_paid=run.ledger.maybe_paid,
-            paid_twice=run.ledger.extra + conflicts,
-            conflicts=run.ledger.conflicts + conflicts,
-            repaired=run.ledger.repaired,
-            error=str(run.error) if run.error else None,
-            estimate=estimate,
-            saved=run.ledger.saved,
-        )
+            record, journal = self._record, self._journal
+            return stored_report(status, self._call, journal, record, conflicts, estimate)
+        return report_of(status, run, conflicts, estimate)
 
     def export(self, path: str | os.PathLike[str], *, csv_safe: bool = True) -> Path:
         """Write the joined frame to ``.csv``, ``.parquet`` or ``.jsonl``.
@@ -375,10 +377,7 @@ class Job(Awaited):
 
     def _by_label(self) -> Any:
         """The output columns alone, on the labels that were stored as text."""
-        work = stored_work(self._journal, self._record, self._call)
-        labels = [text for _, _, _, texts in self._journal.rows(self.id) for text in texts or ()]
-        outcome = outcome_of(work, self._journal, self._record.created)
-        return self._joined(joins.labels_frame(labels), self._call, outcome)
+        return self._joined(joins.labels_frame(self.label_texts()), self._call, self.outcome())
 
     def __repr__(self) -> str:
         return repr(self.status())

@@ -165,9 +165,9 @@ def labels_index(labels: Sequence[str]) -> pd.Index[Any]:
     return pd.Index(labels, dtype=object)
 
 
-def labels_frame(labels: Sequence[str]) -> pd.DataFrame:
+def labels_frame(labels: pd.Index[Any]) -> pd.DataFrame:
     """A frame without columns on labels that were stored as text."""
-    return pd.DataFrame(index=labels_index(labels))
+    return pd.DataFrame(index=labels)
 
 
 def read_table(path: Path) -> pd.DataFrame:

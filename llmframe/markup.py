@@ -24,9 +24,12 @@ __all__ = [
     "details",
     "escaped",
     "facts",
+    "heading",
     "joined",
     "meter",
+    "note",
     "page",
+    "shaded",
     "table",
     "text",
     "toned",
@@ -80,15 +83,19 @@ _STYLE: Final = (
     ".llmframe .llmframe-table td.llmframe-number,.llmframe .llmframe-table th.llmframe-number"
     "{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;"
     "overflow-wrap:normal}"
-    ".llmframe .llmframe-facts th{font-weight:400;opacity:.75}"
-    ".llmframe .llmframe-bars td,.llmframe .llmframe-bars th{border:none;padding-bottom:.05em;"
-    "padding-top:.05em;font-weight:400}"
+    ".llmframe .llmframe-facts th,.llmframe .llmframe-facts td,.llmframe .llmframe-bars td,"
+    ".llmframe .llmframe-bars th{border:none;padding-bottom:.05em;padding-top:.05em;"
+    "font-weight:400}"
+    ".llmframe .llmframe-facts th{opacity:.75}"
     ".llmframe .llmframe-bars td.llmframe-track{width:18em;padding-right:.6em}"
     ".llmframe .llmframe-fill{height:.95em;min-width:1px;border-radius:2px;"
     "background:var(--llmframe-bar)}"
     ".llmframe .llmframe-meter{display:inline-block;width:7em;height:.6em;border-radius:.3em;"
     "background:var(--llmframe-line);overflow:hidden;vertical-align:baseline;margin-right:.5em}"
     ".llmframe .llmframe-meter .llmframe-fill{height:100%;border-radius:0;float:left}"
+    ".llmframe .llmframe-shade{position:relative;display:inline-block;min-width:2.5em;"
+    "padding:0 .4em}"
+    ".llmframe .llmframe-shade .llmframe-fill{position:absolute;inset:0;height:auto}"
     ".llmframe .llmframe-fill-good{background:var(--llmframe-good)}"
     ".llmframe .llmframe-fill-bad{background:var(--llmframe-bad)}"
     ".llmframe .llmframe-good{color:var(--llmframe-good)}"
@@ -266,6 +273,14 @@ def meter(done: float, total: float, failed: float = 0) -> Html:
         f'<span class="llmframe-meter"><span class="llmframe-fill llmframe-fill-good" '
         f'style="width:{good:.1f}%"></span><span class="llmframe-fill llmframe-fill-bad" '
         f'style="width:{bad:.1f}%"></span></span>{whole} %'
+    )
+
+
+def shaded(value: float, share: float) -> Html:
+    """A count on a ground that is the stronger the larger its share, from 0 to 1."""
+    return Html(
+        f'<span class="llmframe-shade"><span class="llmframe-fill" '
+        f'style="opacity:{0.6 * share:.2f}"></span>{value:,}</span>'
     )
 
 

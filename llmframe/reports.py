@@ -264,7 +264,8 @@ class Trace(Sheet):
         return sum((entry.usage for entry in self.replies if entry.usage), Usage())
 
     def _title(self) -> str:
-        return f"Row {self.label}: {self.note or f'{self.attempts} replies'}"
+        replies = "1 reply" if self.attempts == 1 else f"{self.attempts} replies"
+        return f"Row {self.label}: {self.note or replies}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         # By their order, as each call that asked again counts its own attempts from 1.
@@ -383,9 +384,16 @@ class JobTable(Sequence["Job"]):
     def _repr_html_(self) -> str:
         if not self._jobs:
             return markup.page("There is none in the store.", title="Jobs")
-        head = ("id", "state", "progress", *self._HEADER[2:])
-        rows = []
+        head = ["id", "state", "progress", *self._HEADER[2:]]
+        rows: list[list[str]] = []
         for job, (name, _, *more) in zip(self._jobs, self.rows(), strict=True):
             status = job.status()
-            rows.append((name, status.toned_state(), status.meter(), *more))
-        return markup.page(markup.table(head, rows, numeric=(6, 7, 8, 10, 11)), title="Jobs")
+            rows.append([name, status.toned_state(), status.meter(), *more])
+        filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
+        numeric = {"rows", "answered", "failed", "cost", "age"}
+        shown = markup.table(
+            [head[place] for place in filled],
+            [[row[place] for place in filled] for row in rows],
+            numeric=[i for i, place in enumerate(filled) if head[place] in numeric],
+        )
+        return markup.page(shown, title="Jobs")

@@ -21,10 +21,18 @@ def number(value: float | None) -> str:
 
 
 def money(value: float | None) -> str:
-    """US$ with as many digits as matter; an unknown cost is never 0."""
+    """US$ with as many digits as matter; an unknown cost is never 0, and a small one neither.
+
+    Examples:
+        >>> money(None), money(0.0), money(12.345), money(0.01234), money(0.0000234)
+        ('unknown', 'US$0.00', 'US$12.35', 'US$0.0123', 'US$0.000023')
+    """
     if value is None:
         return "unknown"
-    return f"US${value:.2f}" if value >= 1 or value == 0 else f"US${value:.4f}"
+    if value >= 1 or value == 0:
+        return f"US${value:.2f}"
+    digits = 4 if value >= 1e-4 else 1 - math.floor(math.log10(abs(value)))
+    return f"US${value:.{digits}f}"
 
 
 def age(seconds: float) -> str:
