@@ -100,7 +100,7 @@ class Comparison(Sheet):
             _, ax = plt.subplots(layout="constrained")
         found = self.confusions.get(column)
         if found is None:
-            counts = self.counts.loc[column, list(STATES)].tolist()
+            counts = [_line(self.counts, column)[name] for name in STATES]
             bars = ax.barh(list(STATES)[::-1], [int(count) for count in counts][::-1])
             ax.bar_label(bars)
             ax.set_xlabel("rows")

@@ -41,7 +41,7 @@ class FailureTable(pd.DataFrame):
         return pd.DataFrame
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return pd.DataFrame(self).__reduce_ex__(protocol)
+        return pd.DataFrame, (pd.DataFrame(self),)
 
     def _repr_html_(self) -> str | None:
         if not pd.get_option("display.notebook_repr_html"):
