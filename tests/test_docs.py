@@ -120,6 +120,7 @@ def test_pages_are_there() -> None:
         "how-it-works.md",
         "when-rows-fail.md",
         "batches.md",
+        "comparing-runs.md",
         "own-gpu.md",
         "schemas.md",
     } <= {p.name for p in PAGES}
