@@ -144,11 +144,10 @@ class Comparison(Sheet):
             yield markup.heading(f"{column}: a down, b across")
             yield _shaded(found)
         yield markup.heading("Cost of these rows' answers")
-        yield markup.table(
-            ["", "model", "answered", "failed", "tokens in", "tokens out", "cost", "median s"],
-            [_cost_cells(name, line) for name, line in self.cost.iterrows()],
-            numeric=range(2, 8),
-        )
+        head = ["", "model", "answered", "failed", "tokens in", "tokens out", "cost", "median s"]
+        timed = len(head) - bool(self.cost["latency"].isna().all())
+        lines = [_cost_cells(name, line)[:timed] for name, line in self.cost.iterrows()]
+        yield markup.table(head[:timed], lines, numeric=range(2, timed))
         if len(self.changed):
             yield markup.details(f"{len(self.changed):,} changed cells", *self._first_changed())
 

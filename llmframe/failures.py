@@ -60,7 +60,7 @@ class FailureTable(pd.DataFrame):
 
     def _of_kind(self, kind: Hashable, *, opened: bool) -> markup.Html:
         rows = self[self["kind"] == kind]
-        columns = [name for name in rows.columns if name != "kind"]
+        columns = [name for name in rows.columns if name != "kind" and rows[name].notna().any()]
         numeric = [
             place
             for place, name in enumerate(columns, rows.index.nlevels)

@@ -87,6 +87,7 @@ _STYLE: Final = (
     ".llmframe .llmframe-bars th{border:none;padding-bottom:.05em;padding-top:.05em;"
     "font-weight:400}"
     ".llmframe .llmframe-facts th{opacity:.75}"
+    ".llmframe .llmframe-bars td,.llmframe .llmframe-bars th{vertical-align:middle}"
     ".llmframe .llmframe-bars td.llmframe-track{width:18em;padding-right:.6em}"
     ".llmframe .llmframe-fill{height:.95em;min-width:1px;border-radius:2px;"
     "background:var(--llmframe-bar)}"
