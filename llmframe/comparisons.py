@@ -93,6 +93,12 @@ def compare(job_a: Job | str, job_b: Job | str, df: Any = None) -> Comparison:
         for job in (a, b)
         if job.status().state == "running"
     )
+    notes += tuple(
+        f"{count:,} answers of job {job.id} count as none: only a Python class can read them, "
+        f"which lf.job({job.id!r}).join(df, schema=…) gives"
+        for job, outcome in ((a, left), (b, right))
+        if (count := sum(lost.failure.kind == "needs_code" for _, lost in outcome.lost_rows()))
+    )
     cells = [_cells(name, left, i, at_a, right, k, at_b) for name, (i, k) in fields.items()]
     costs = [_costs(a, left, at_a), _costs(b, right, at_b)]
     return Comparison(

@@ -242,21 +242,25 @@ def test_a_job_that_still_runs_is_said_to() -> None:
 
 def test_jobs_of_another_process_are_compared_by_their_stored_labels(tmp_path: Path) -> None:
     code = """if True:
-        import pandas as pd, llmframe as lf
+        import pandas as pd, pydantic, llmframe as lf
         from tests.servers.chat import ChatServer
+        class Checked(pydantic.BaseModel):
+            label: str
+            _check = pydantic.field_validator("label")(lambda text: text)
         with ChatServer(answer=lambda seen: '{"label": "bug"}') as server:
             engine = lf.OpenAI("m", base_url=server.url, api_key="sk-x")
             df = pd.DataFrame({"t": ["text 0", "text 1"]}, index=["a", "b"])
             for system in ("one", "two"):
                 job = df.llm.submit.classify("t", ["bug", "no"], system=system, model=engine)
                 print(job.wait().id)
+            print(df.llm.submit.map("{t}", Checked, model=engine).wait().id)
     """
     root = Path(__file__).resolve().parent.parent
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
-    one, two = ran.stdout.split()
+    one, two, three = ran.stdout.split()
     found = lf.compare(one, two)
     assert (found.rows, found.agreement["label"]) == (2, 1.0)
     report = lf.job(one).report()
@@ -264,6 +268,9 @@ def test_jobs_of_another_process_are_compared_by_their_stored_labels(tmp_path: P
     assert report.status.usage.output_tokens > 0
     assert len(report.latencies) == 2
     assert report.seconds is not None
+    unread = lf.compare(one, three)
+    assert unread.counts.loc["label", "only_a"] == 2
+    assert f"2 answers of job {three} count as none: only a Python class" in unread.notes[0]
     mine = labelled(frame(3), "bqb")
     mixed = lf.compare(mine, two)
     assert mixed.unmatched == {"a": 1, "b": 0}
