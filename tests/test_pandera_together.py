@@ -556,3 +556,52 @@ def test_titles_and_descriptions_reach_the_model() -> None:
         frame("a").llm.extract("t", Told, model=engine)
     assert sent[0]["n"]["description"] == "Number of stars: as the customer gave them"
     assert sent[0]["m"]["description"] == "Months"
+
+
+CHILD = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+import llmframe as lf
+from llmframe.requests import Request
+from llmframe.testing import FakeBatchEngine
+from tests.test_pandera_together import Code, TOLD, codes, frame, scripted
+answer, told = scripted(codes(a="x", b="y", c="x"), codes(c="x"))
+
+def slow(request: Request):
+    reply = answer(request)
+    if TOLD in told[-1]:
+        engine._polls = 10**9
+    return reply
+
+engine = FakeBatchEngine(slow, directory={folder!r})
+lf.set_options(poll_interval=0.02)
+job = frame("abc").llm.submit.extract("t", Code, model=engine)
+while len(engine.created) < 2:
+    time.sleep(0.001)
+os._exit(0)
+"""
+
+
+def test_a_second_batch_that_outlives_its_process_is_read_and_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    folder = str(tmp_path / "provider")
+    # The second batch is at the provider, and never done, when its process dies.
+    code = CHILD.format(root=str(Path(__file__).parents[1]), folder=folder)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    answer, told = scripted(codes(a="no", b="no", c="no"))
+    engine = FakeBatchEngine(answer, directory=folder)
+    assert [batch.count for batch in engine.created] == [2, 1]
+    with lf.set_options(poll_interval=0.02):
+        out = frame("abc").llm.extract("t", Code, model=engine, errors="coerce")
+        assert out["code"].astype(object).where(out["code"].notna(), None).tolist() == [
+            "x",
+            "y",
+            None,
+        ]
+        # What it was told is known, so it is not told once more.
+        out = frame("abc").llm.extract("t", Code, model=engine, errors="coerce")
+        assert out.llm.failures()["attempts"].tolist() == [2]
+    assert told == []
+    assert engine.submits == []
