@@ -143,7 +143,9 @@ def _fault(whole: Whole, fault: Any, labels: pd.Index[Any] | None) -> str:
         where = f"the index{f' {name!r}' if name else ''}"
     rule = _words(check) if callable(check) else str(check)
     cases = fault.failure_cases
-    places = cases["index"].tolist() if hasattr(cases, "columns") and "index" in cases else []
+    # Of an index older pandera tells positions, newer labels; the value is the label in both.
+    key = "failure_case" if labels is None else "index"
+    places = cases[key].tolist() if hasattr(cases, "columns") and "index" in cases else []
     rows = [label for label in dict.fromkeys(places) if label is not None]
     told = f"{where} breaks the check {rule} of {whole.name}"
     if rows:

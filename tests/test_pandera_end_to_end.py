@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import llmframe as lf
+from llmframe.dtypes import text_dtype
 from llmframe.requests import Request
 from tests.servers.chat import ChatServer, Seen
 from tests.test_schemas_dialects import strict_server
@@ -110,7 +111,7 @@ def test_eight_dtypes_and_their_checks_from_frame_to_frame(asked: tuple[Any, lis
         "level": "category",
         "stars": "Int64",
         "share": "Float64",
-        "code": str(FRAME["text"].dtype),
+        "code": str(text_dtype()),
         "urgent": "boolean",
         "day": "datetime64[ns]",
         "at": "datetime64[us, UTC]",
