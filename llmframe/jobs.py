@@ -209,7 +209,7 @@ class Job(Awaited):
             outcome = outcome_of(run.work, self._journal, self._record.created)
         else:
             outcome = run.outcome
-        judged_together(self._prepared.data, outcome)
+        judged_together(self._prepared.data, outcome, self._journal)
         outcome.doubt(self._doubts())
         return outcome
 
@@ -323,7 +323,7 @@ class Job(Awaited):
         """What became of the rows of `df`, matched by key."""
         work = self._work_on(df, call or self._call)
         outcome = outcome_of(work, self._journal, self._record.created)
-        judged_together(df, outcome)
+        judged_together(df, outcome, self._journal)
         return outcome
 
     def failures(self) -> Any:

@@ -219,7 +219,7 @@ def from_jsonl(
     _take_in(path, work, journal, stored["engine"])
     outcome = outcome_of(work, journal, made)
     _lose_the_rest(outcome, path, journal)
-    judged_together(data, outcome)
+    judged_together(data, outcome, journal)
     journal.update_job(name, state="done", finished=time.time(), counts=outcome.answers())
     remember(name, call, journal)  # with its code, for what `df.llm` will ask of the frame
     out = joins.joined(data, call, outcome, name)

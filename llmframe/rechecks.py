@@ -8,18 +8,19 @@ call asks nothing anew and comes to the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from llmframe.calls import Call
 from llmframe.feeds import Feed
 from llmframe.flights import Flight
-from llmframe.journal import Journal
+from llmframe.journal import Entry, Journal
 from llmframe.ledgers import Ledger
 from llmframe.outcomes import Outcome, Settled, settle
 from llmframe.rounds import tell
 from llmframe.work import FAILED, OK, STATUS, Work
 
-__all__ = ["Judge", "Rechecks", "is_final"]
+__all__ = ["Judge", "Rechecks", "is_final", "tell_replies"]
 
 Judge = Callable[[Outcome, Callable[[int], bool]], None]
 """Fills `Outcome.turned` and `Outcome.unmet`; the function says of a request that it is not asked
@@ -29,6 +30,21 @@ again, whatever its rows' checks say."""
 def is_final(call: Call, outcome: Outcome, place: int) -> bool:
     """Whether an answered request has been asked again already, or never is."""
     return call.once or not call.repairs or place in outcome.again
+
+
+def tell_replies(outcome: Outcome, journal: Journal) -> None:
+    """Say of the rows that were turned down what their last reply was."""
+    work = outcome.work
+    places = {row: int(work.inverse[row]) for row in outcome.turned}
+    found = journal.replies([work.key(place) for place in set(places.values())])
+    for row, place in places.items():
+        entries = found[work.key(place)]
+        outcome.turned[row] = replace(
+            outcome.turned[row],
+            raw=entries[-1].text,
+            attempts=len(entries),
+            request_id=entries[-1].request_id,
+        )
 
 
 class Rechecks:
@@ -70,10 +86,12 @@ class Rechecks:
         for row, lost in self._outcome.turned.items():
             if lost.failure.retryable:
                 places.setdefault(int(inverse[row]), row)
+        found = self._replies(places)
         for place, row in sorted(places.items()):
-            self._ask(place, row)
+            self._ask(place, row, found[self._work.key(place)])
         if not places:
             self._ledger.recount(self._outcome.counts(), len(self._work.failures))
+            tell_replies(self._outcome, self._journal)
         self._feed.open += len(places)
         return bool(places)
 
@@ -82,9 +100,11 @@ class Rechecks:
             return True
         return self._work.call.retry != "all" and is_final(self._work.call, self._outcome, place)
 
-    def _ask(self, place: int, row: int) -> None:
-        work, outcome, key = self._work, self._outcome, self._work.key(place)
-        entries = self._journal.replies([key])[key]
+    def _replies(self, places: Iterable[int]) -> dict[bytes, list[Entry]]:
+        return self._journal.replies([self._work.key(place) for place in places])
+
+    def _ask(self, place: int, row: int, entries: list[Entry]) -> None:
+        work, outcome = self._work, self._outcome
         settled = settle(work.call, entries)
         assert isinstance(settled, Settled), "only answers are looked at"
         # It counts as one of the repairs, which leaves no other where one is all there are.
@@ -100,9 +120,9 @@ class Rechecks:
     def _read_again(self) -> None:
         """Take the answers of what was asked again as any later call will read them."""
         outcome, work = self._outcome, self._work
+        found = self._replies(self._asked)
         for place in self._asked:
-            key = work.key(place)
-            settled = settle(work.call, self._journal.replies([key])[key])
+            settled = settle(work.call, found[work.key(place)])
             if not isinstance(settled, Settled) or not settled.again:
                 continue  # nobody answered: a failure of its own, which the same call asks again
             outcome.again.add(place)

@@ -21,8 +21,9 @@ from llmframe import joins
 from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
+from llmframe.journal import Journal
 from llmframe.outcomes import Lost, Outcome
-from llmframe.rechecks import Judge, is_final
+from llmframe.rechecks import Judge, is_final, tell_replies
 from llmframe.results import Failure
 from llmframe.schemas.pandera_columns import Whole
 from llmframe.schemas.wording import invalid, shown
@@ -165,7 +166,7 @@ def judge_on(data: Any, call: Call) -> Judge | None:
     return partial(_judge, data, whole) if whole is not None and whole.joint else None
 
 
-def judged_together(data: Any, outcome: Outcome) -> None:
+def judged_together(data: Any, outcome: Outcome, journal: Journal) -> None:
     """Say of an outcome which rows the other rows turn down; nothing is asked.
 
     A row that no call has asked again yet is pending: the same call on the frame does it.
@@ -173,6 +174,7 @@ def judged_together(data: Any, outcome: Outcome) -> None:
     judge = judge_on(data, outcome.work.call)
     if judge is not None:
         judge(outcome, partial(is_final, outcome.work.call, outcome))
+        tell_replies(outcome, journal)
 
 
 def _judge(data: Any, whole: Whole, outcome: Outcome, final: Callable[[int], bool]) -> None:
@@ -193,7 +195,7 @@ def _judge(data: Any, whole: Whole, outcome: Outcome, final: Callable[[int], boo
             kept = f"a kept cell: {faults.pop(row).message}"
             outcome.unmet += (kept,)
         closed = {
-            row: Lost(fault, attempts=1 + (int(work.inverse[row]) in outcome.again))
+            row: Lost(replace(fault, retryable=False))
             for row, fault in faults.items()
             if not fault.retryable or final(int(work.inverse[row]))
         }
@@ -201,8 +203,7 @@ def _judge(data: Any, whole: Whole, outcome: Outcome, final: Callable[[int], boo
             outcome.turned |= {row: Lost(fault) for row, fault in faults.items()}
             return
         # Those that stay may hold without them.
-        for row, lost in closed.items():
-            outcome.turned[row] = replace(lost, failure=replace(lost.failure, retryable=False))
+        outcome.turned |= closed
         alive = alive[~np.isin(alive, list(closed))]
 
 
@@ -263,12 +264,12 @@ def _faults(
             continue
         if not len(failing) and not np.all(result.check_passed):
             unmet.append(told)
+        # Only what the model itself wrote is told back to it.
+        names = [name for name in ([column] if column else whole.asked) if name in whole.asked]
         for row in failing:
-            got = {name: _cell(rows[name].iloc[row]) for name in ([column] if column else rows)}
-            if column is None:
-                got = {name: got[name] for name in whole.asked}
-            value = got[column] if column else got
-            found.setdefault(int(row), invalid(f"{told}, got {shown(value)}"))
+            cells = [_cell(rows[name].iloc[row]) for name in names]
+            got = f", got {_told(names, cells)}" if names else ""
+            found.setdefault(int(row), invalid(told + got))
     for group in whole.unique:
         names = [name for name in group if name in rows]
         left = np.array([row for row in range(len(rows)) if row not in found], dtype=int)
@@ -341,6 +342,7 @@ def _of(cell: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _told(names: Sequence[str], cells: Sequence[Any]) -> str:
+    """One value as it is, several with their names."""
     return shown(cells[0] if len(names) == 1 else dict(zip(names, cells, strict=True)))
 
 

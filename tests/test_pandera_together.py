@@ -96,6 +96,7 @@ def test_what_fails_again_is_a_failed_row_with_the_checks_words() -> None:
         'code: has to be unique, and "x" is taken already; so are "y"'
     ]
     assert failures["attempts"].tolist() == [2]
+    assert failures["raw"].tolist() == ['{"code": "x"}']
     Code.validate(out[out.llm.status() != "failed"])
     with pytest.warns(lf.RowsFailedWarning):
         rerun = df.llm.extract("t", Code, model=engine)
@@ -315,6 +316,28 @@ def test_a_group_that_fails_is_asked_again_whole() -> None:
     assert out["n"].tolist() == [2, 2, 4]
     assert all("a shop's sum must be below 10" in text for text in again(told))
     assert len(told) == 5
+
+
+def test_a_check_of_an_own_column_by_groups_of_an_answer_tells_none_of_its_values() -> None:
+    schema = pa.DataFrameSchema(
+        {
+            "price": pa.Column(
+                int,
+                pa.Check(
+                    lambda groups: pd.Series({kind: p.max() < 50 for kind, p in groups.items()}),
+                    groupby="kind",
+                    error="a kind has prices below 50",
+                ),
+            ),
+            "kind": pa.Column(str),
+        }
+    )
+    answer, told = scripted({"a": {"kind": "x"}, "b": {"kind": "y"}})
+    df = frame("ab", price=[77, 5])
+    out = df.llm.extract("t", schema, model=FakeEngine(answer), errors="coerce")
+    assert out.llm.failures()["message"].tolist() == ["price: a kind has prices below 50"]
+    assert len(told) == 3
+    assert all("77" not in text for text in told)
 
 
 def test_unique_together_with_what_the_frame_has_sends_none_of_it() -> None:
