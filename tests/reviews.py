@@ -61,7 +61,7 @@ def holds(engine: Any, **keywords: Any) -> pd.DataFrame:
         "share": "Float32",
         "again": "boolean",
         "topic": str(lf.map(df[:0], "{text}", model=engine)["response"].dtype),
-        "code": "string",
+        "code": "string[pyarrow]",
         "at": "datetime64[us, Europe/Berlin]",
     }
     assert isinstance(out["code"].dtype, pd.ArrowDtype)
