@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from llmframe.brakes import output_limit
+from llmframe.calibration import CONTENT_FREE, probabilities
 from llmframe.errors import PromptError
-from llmframe.labels import CONTENT_FREE, Labels, labels_from, probabilities
+from llmframe.labels import Labels, labels_from
 from llmframe.prompts import Prompt, build, prompt_from
 from llmframe.rendering import plain
 from llmframe.requests import KeyMaker, Message, Sampling
@@ -132,7 +133,7 @@ class Call:
         if reading.failure is not None:
             said = reading.failure.kind in {"invalid_output", "refused"}
             return (self._label_in_words(result.text or "") if said else None) or reading
-        if self.labels.kind == "object" and reading.values is not None:
+        if reading.values is not None and (self.labels.kind == "object" or self.labels.codes):
             place = [field.name for field in self.form.fields].index("label")
             values = list(reading.values)
             values[place] = self.labels.own(values[place])

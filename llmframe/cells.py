@@ -196,25 +196,26 @@ def _arrow(part: Any) -> list[Any]:
     values = pa.array(part)
     kind = values.type
     found: list[Any] = values.to_pylist()
-    if pa.types.is_map(kind):
-        return [None if v is None else dict(v) for v in found]
-    if "float" in str(kind):  # Arrow's name for the two that are narrower than Python's
-        return [_shortest(v, kind) for v in found]
+    # A map comes as a list of pairs; "float" is Arrow's name for the two narrower than Python's.
+    if "map<" in str(kind) or "float" in str(kind):
+        return [_plain(v, kind) for v in found]
     if pa.types.is_float64(kind) or pa.types.is_temporal(kind):
         return [unbox(v) for v in found]
     return found
 
 
-def _shortest(value: Any, kind: Any) -> Any:
-    """An Arrow value with the float32s and float16s in it as `reader` gives them."""
+def _plain(value: Any, kind: Any) -> Any:
+    """An Arrow value with the maps, float32s and float16s in it as `reader` gives them."""
     import pyarrow as pa
 
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        return {field.name: _shortest(value[field.name], field.type) for field in kind}
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return {key: _plain(item, kind.item_type) for key, item in value}
     if isinstance(value, list) and hasattr(kind, "value_type"):
-        return [_shortest(v, kind.value_type) for v in value]
+        return [_plain(v, kind.value_type) for v in value]
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):
         return unbox(kind.to_pandas_dtype()(value))
     return unbox(value)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from llmframe.arrow import arrow_type, arrow_value
 from llmframe.errors import SchemaError
 from llmframe.rendering import is_missing
 
@@ -45,7 +46,8 @@ def dtype_of(field: Field, dtype_backend: Backend = None) -> Any:
     Args:
         field: The declared field.
         dtype_backend: As in `pandas.read_csv`; None: pandas' own text, nullable numbers. A
-            category and lists or dicts have one dtype under every backend.
+            category has one dtype under every backend; lists and dicts are objects, or, with
+            ``"pyarrow"``, what `llmframe.arrow.arrow_type` says.
 
     Raises:
         SchemaError: No such backend.
@@ -58,8 +60,9 @@ def dtype_of(field: Field, dtype_backend: Backend = None) -> Any:
         return _declared(field.dtype)
     if field.kind == "category":
         return pd.CategoricalDtype(list(field.categories or ()), ordered=field.ordered)
-    if dtype_backend == "pyarrow" and field.kind != "object":
-        return _arrow_dtype(field.kind)
+    if dtype_backend == "pyarrow":
+        arrow = _arrow_dtype(field)
+        return np.dtype(object) if arrow is None else pd.ArrowDtype(arrow)
     if field.kind == "str":
         return text_dtype() if dtype_backend is None else pd.StringDtype()
     return pd.api.types.pandas_dtype(_NULLABLE[field.kind])
@@ -87,6 +90,7 @@ def make_series(kind: str, dtype: Any, values: Sequence[Any]) -> pd.Series[Any]:
     Raises:
         OverflowError: An integer is beyond 64 bits.
         KeyError: A value is none of the categories.
+        ValueError: A value is none of a nested Arrow type.
     """
     index = pd.RangeIndex(len(values))
     if kind != "object":
@@ -127,6 +131,8 @@ def _array(kind: str, dtype: Any, values: Sequence[Any]) -> Any:
         codes = {category: code for code, category in enumerate(dtype.categories.tolist())}
         codes[None] = -1
         return pd.Categorical.from_codes([codes[value] for value in values], dtype=dtype)
+    if kind == "object" and arrow:
+        return _nested(dtype, values)
     if kind == "object":
         made = np.empty(count, dtype=object)
         for row, value in enumerate(values):  # at once, numpy would unpack lists of one length
@@ -141,7 +147,7 @@ def _array(kind: str, dtype: Any, values: Sequence[Any]) -> Any:
     if kind in {"datetime", "datetime_utc", "date"}:
         values = [_naive(value) for value in values]
         if arrow:
-            if kind == "date":
+            if str(dtype.pyarrow_dtype) == "date32[day]":
                 values = [v.date() if isinstance(v, datetime) else v for v in values]
             return pd.array(values, dtype=dtype)
         ticks = pd.array(np.array(values, dtype="datetime64[us]"))
@@ -165,17 +171,28 @@ def _naive(value: Any) -> Any:
     return value
 
 
-def _arrow_dtype(kind: str) -> Any:
+def _nested(dtype: Any, values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
-    return pd.ArrowDtype(
-        {
-            "str": pa.string(),
-            "int": pa.int64(),
-            "float": pa.float64(),
-            "bool": pa.bool_(),
-            "date": pa.date32(),
-            "datetime": pa.timestamp("us"),
-            "datetime_utc": pa.timestamp("us", tz="UTC"),
-        }[kind]
-    )
+    kind = dtype.pyarrow_dtype
+    found = [arrow_value(kind, None if is_missing(value) else value) for value in values]
+    # Not `pd.array`, which takes a dict or a list for more than one cell.
+    return pd.arrays.ArrowExtensionArray(pa.array(found, type=kind))
+
+
+def _arrow_dtype(field: Field) -> Any:
+    import pyarrow as pa
+
+    if field.kind == "object":
+        return arrow_type(field.schema, field.defs) if field.schema else None
+    if field.kind == "datetime" and field.schema:
+        return arrow_type(field.schema, field.defs)  # a date, or a time
+    return {
+        "str": pa.string(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "datetime": pa.timestamp("us"),
+        "datetime_utc": pa.timestamp("us", tz="UTC"),
+    }[field.kind]

@@ -291,6 +291,8 @@ def _make(data: Data, column: Column, dtype_backend: Backend) -> pd.Series[Any]:
     cells = reader(array)(array)
     try:
         kept = [None if cell is None else as_kind(kind, cell) for cell in cells]
+        if kind == "object" and isinstance(dtype, pd.ArrowDtype):
+            make_series(kind, dtype, kept)
     except ValueError:
         kind, dtype, kept = "object", np.dtype(object), existing.astype(object).tolist()
     if kind == "category":

@@ -52,9 +52,8 @@ def outputs(call: Call) -> list[tuple[Hashable, Field]]:
     fields = [
         replace(field, kind="str") if field.dtype == "str" else field for field in call.form.fields
     ]
-    if call.labels is not None and call.labels.kind == "object":
-        # Floats and mixed labels come back as they are; no dtype of their own holds them.
-        fields = [replace(f, kind="object") if f.name == "label" else f for f in fields]
+    if call.labels is not None:
+        fields = [call.labels.column(f) if f.name == "label" else f for f in fields]
     if call.confidence:
         fields.append(Field("confidence", "float", nullable=True))
     return list(zip(call.columns, fields, strict=True))

@@ -1,4 +1,4 @@
-"""Labels of `classify`: what the user lists, what the model is told, and what scores mean."""
+"""Labels of `classify`: what the user lists, what the model is told, and what it answers."""
 
 from __future__ import annotations
 
@@ -7,40 +7,35 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args, get_origin
 
 import numpy as np
-import numpy.typing as npt
 
 from llmframe.errors import SchemaError
 from llmframe.schemas import forms
 
 __all__ = [
-    "CONTENT_FREE",
     "Labels",
+    "coded",
     "instructions",
     "labels",
     "labels_from",
-    "probabilities",
 ]
 
 Kind = Literal["str", "int", "bool", "object"]
-Method = Literal["contextual", "batch", "none"]
 
-CONTENT_FREE: Final = ("N/A", "", "[MASK]")
-"""Inputs that say nothing, in place of a row's text: what the model answers to them is its
-bias for some labels, which contextual calibration takes away."""
+# OpenAI's strict mode takes this many characters of allowed values where there are more than that
+# many of them (https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas").
+_MANY: Final = 250
+_LONG: Final = 15_000
+_LETTERS: Final = "LCKQXZ"
 
 _EXAMPLE: Final = '["billing", "bug", "feature"]'
 # Blanks, straight and typographic quotes, bold and code marks, the full stop.
 _AROUND: Final = " \t\r\n\"'`*.\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
 _LEAD: Final = re.compile(r"\s*\**(label|category)\**\s*:", re.IGNORECASE)
 _GAP: Final = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
-# Below this a label is as good as impossible; further down the logarithm is rounding noise,
-# which calibration would subtract and turn into a confident answer.
-_FLOOR: Final = -60.0
-
 
 @dataclass(frozen=True, slots=True)
 class Labels:
@@ -52,18 +47,27 @@ class Labels:
         texts: What the model reads and writes, one text a value.
         descriptions: What each label means, None where the user does not say.
         kind: What all values are, which decides the column's dtype.
+        codes: What the model writes in place of the texts, see `coded`; None: the texts.
     """
 
     values: tuple[Any, ...]
     texts: tuple[str, ...]
     descriptions: tuple[str | None, ...]
     kind: Kind
+    codes: tuple[str, ...] | None = None
     _exact: Mapping[str, int] = field(init=False, repr=False, compare=False)
     _normal: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_exact", {text: i for i, text in enumerate(self.texts)})
-        object.__setattr__(self, "_normal", {_normal(text): i for i, text in enumerate(self.texts)})
+        # A model may write a label where it was told to write its code; no text reads as a code.
+        spelt = [*enumerate(self.texts), *enumerate(self.codes or ())]
+        object.__setattr__(self, "_exact", {text: i for i, text in spelt})
+        object.__setattr__(self, "_normal", {_normal(text): i for i, text in spelt})
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What a reply holds, one text a label."""
+        return self.codes or self.texts
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -100,7 +104,8 @@ class Labels:
         return found
 
     def own(self, answer: Any) -> Any:
-        """The user's own object for a label that was answered as its text, or for each of a list.
+        """The user's own object for a label that was answered as its text or code, or for each of
+        a list.
 
         Examples:
             >>> labels([0.5, 1.5]).own("1.5")
@@ -122,15 +127,27 @@ class Labels:
             explain: A field ``reason`` goes first, so that the model argues before it decides.
         """
         # Literal is subscripted at run time: its arguments are the user's.
-        allowed = self.texts if self.kind == "object" else self.values
+        allowed = self.codes or (self.texts if self.kind == "object" else self.values)
         label: Any = Literal.__getitem__(allowed)
         if multi:
             label = list[label]
         return forms.form({"reason": str, name: label} if explain else label, name=name)
 
+    def column(self, written: forms.Field) -> forms.Field:
+        """The field of the output column, from that of the label as a model writes it."""
+        if self.kind == "object":
+            # Floats and mixed labels come back as they are; no dtype of their own holds them.
+            return replace(written, kind="object", schema={})
+        if self.codes is None:
+            return written
+        # Several labels are a list, in a column of objects.
+        own = replace(self, codes=None).form(name=written.name, multi=written.kind == "object")
+        return own.fields[0]
+
     def stored(self) -> dict[str, Any]:
         """As JSON, for `labels_from`."""
         return {
+            **({} if self.codes is None else {"codes": list(self.codes)}),
             "values": list(self.values),
             "texts": list(self.texts),
             "descriptions": list(self.descriptions),
@@ -145,6 +162,7 @@ def labels_from(stored: Mapping[str, Any]) -> Labels:
         tuple(stored["texts"]),
         tuple(stored["descriptions"]),
         stored["kind"],
+        tuple(stored["codes"]) if stored.get("codes") else None,
     )
 
 
@@ -179,6 +197,33 @@ def labels(spec: Any) -> Labels:
                 f"quotes, '_', '-' and a full stop make no difference). Rename or drop one."
             )
     return Labels(values, texts, descriptions, _kind(values))
+
+
+def coded(labels: Labels) -> Labels:
+    """Labels that are many and long, with a short code for each; all others as they are.
+
+    More than 250 labels of more than 15,000 characters together are refused by OpenAI's strict
+    mode, and by the servers that imitate it. There the prompt lists codes beside the labels and
+    the model writes a code, which is read back as its label. Below that the labels themselves are
+    asked for, since a model that writes a name makes fewer mistakes than one that writes a number.
+
+    Args:
+        labels: The labels.
+
+    Examples:
+        >>> many = labels([f"{'a long name of a label ' * 3} {n}" for n in range(300)])
+        >>> coded(many).written[:2], coded(labels(["bug", "feature"])).written
+        (('L001', 'L002'), ('bug', 'feature'))
+    """
+    if len(labels.texts) <= _MANY or sum(map(len, labels.texts)) <= _LONG:
+        return labels
+    taken = set(map(_normal, labels.texts))
+    width = len(str(len(labels.texts)))
+    for letter in (*_LETTERS, *(f"{one}{two}" for one in _LETTERS for two in _LETTERS)):
+        codes = tuple(f"{letter}{n:0{width}}" for n in range(1, len(labels.texts) + 1))
+        if taken.isdisjoint(map(_normal, codes)):
+            break
+    return replace(labels, codes=codes)
 
 
 def instructions(
@@ -224,16 +269,14 @@ def instructions(
     parts.append(
         "\n".join(
             [f"{task} the text:" if multi else f"{task} categories:"]
-            + [
-                f"- {text}: {described}" if described else f"- {text}"
-                for text, described in zip(labels.texts, labels.descriptions, strict=True)
-            ]
+            + list(map(_line, labels.codes or labels.texts, labels.texts, labels.descriptions))
         )
     )
+    name = "exact name" if labels.codes is None else "code"
     answer = (
-        "Answer with the exact names of all that fit; none may."
+        f"Answer with the {name}s of all that fit; none may."
         if multi
-        else "Answer with the exact name of the category that fits best."
+        else f"Answer with the {name} of the category that fits best."
     )
     if explain:
         answer = f"Give the reason in one short sentence first. {answer}"
@@ -241,57 +284,10 @@ def instructions(
     return "\n\n".join(parts), "Text: ", ""
 
 
-def probabilities(
-    scores: Sequence[Sequence[float]],
-    content_free: Sequence[Sequence[float]] | None,
-    method: Method,
-) -> npt.NDArray[np.float64]:
-    """Probability of each label, from the raw scores of an engine.
-
-    Args:
-        scores: Natural-log probabilities, n rows of k labels; a constant that a row's labels
-            share makes no difference.
-        content_free: The same for inputs that say nothing, any number of rows of k; only
-            ``"contextual"`` reads them.
-        method: ``"none"``: what the model says. ``"contextual"``: divided by what it says to
-            inputs without content (Zhao et al. 2021, Calibrate Before Use). ``"batch"``: divided
-            by the geometric mean over all rows (Zhou et al. 2024, Batch Calibration), which
-            assumes about as many rows of each label and makes a row's label depend on the
-            others. (Geometric, not arithmetic: banking77 as above, 0.90 against 0.67 correct.)
-            A single row says nothing about the bias and stays as it is.
-
-    Returns:
-        Array of shape (n, k), each row summing to 1.
-
-    Raises:
-        ValueError: ``"contextual"`` without `content_free`.
-
-    Examples:
-        >>> raw = [[-0.1, -2.4], [-0.7, -0.7]]
-        >>> probabilities(raw, [[-0.3, -1.4]], "contextual").argmax(axis=1)
-        array([0, 1])
-    """
-    logs = _log_shares(scores)
-    if method == "contextual":
-        if content_free is None or not len(content_free):
-            raise ValueError('method="contextual" takes the scores of content-free inputs.')
-        logs = logs - np.log(np.exp(_log_shares(content_free)).mean(axis=0))
-    elif method == "batch" and len(logs) > 1:
-        logs = logs - logs.mean(axis=0)
-    return np.exp(_normalised(logs))
-
-
-def _log_shares(scores: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
-    array = np.atleast_2d(np.asarray(scores, dtype=np.float64))
-    # Bounded on both sides of the sum: a label at minus infinity in every row would else take
-    # all the probability once its bias is divided out.
-    top = array.max(axis=1, keepdims=True, initial=-np.inf)
-    array = np.maximum(array - np.where(np.isfinite(top), top, 0.0), _FLOOR)
-    return _normalised(array)
-
-
-def _normalised(logs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+def _line(written: str, text: str, described: str | None) -> str:
+    if written == text:
+        return f"- {text}: {described}" if described else f"- {text}"
+    return f"- {written}: {text} ({described})" if described else f"- {written}: {text}"
 
 
 def _listed(spec: Any) -> tuple[tuple[Any, ...], tuple[str | None, ...]]:

@@ -70,14 +70,12 @@ def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
     """The text of a reply that gives this answer."""
     if form.schema is None:
         return answer if isinstance(answer, str) else json.dumps(plain(answer), ensure_ascii=False)
-    if labels is not None and not isinstance(answer, Mapping | list | tuple | set):
-        place = labels.match(str(getattr(answer, "value", answer)))
-        if place is None:
-            known = ", ".join(labels.texts[:10])
-            raise PromptError(
-                f"example {number}: {answer!r} is none of the labels {known}. Nothing was sent."
-            )
-        answer = labels.texts[place]
+    if labels is not None:
+        if isinstance(answer, Mapping):
+            if labels.codes and "label" in answer:
+                answer = {**answer, "label": _written(number, answer["label"], labels)}
+        elif labels.codes or not isinstance(answer, list | tuple | set):
+            answer = _written(number, answer, labels)
     names = list(form.schema["properties"])
     if not isinstance(answer, Mapping) or (form.bare and names[0] not in answer):
         answer = {names[-1] if labels is not None else names[0]: answer}
@@ -88,3 +86,16 @@ def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
             f"example {number} does not fit: {sentence(checked.failure.message)} Nothing was sent."
         )
     return json.dumps(value, ensure_ascii=False)
+
+
+def _written(number: int, answer: Any, labels: Labels) -> Any:
+    """A label, or each of several, as the model should write it."""
+    if isinstance(answer, list | tuple | set):
+        return [_written(number, one, labels) for one in answer]
+    place = labels.match(str(getattr(answer, "value", answer)))
+    if place is None:
+        known = ", ".join(labels.texts[:10])
+        raise PromptError(
+            f"example {number}: {answer!r} is none of the labels {known}. Nothing was sent."
+        )
+    return labels.written[place]

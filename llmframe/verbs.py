@@ -133,6 +133,8 @@ def prepare_classify(
     known = labelling.labels(labels)
     engine = _engine(given)
     scored = not multi and not explain
+    if not engine.limits.in_process:
+        known = labelling.coded(known)
     if confidence and not (scored and engine.limits.choices):
         why = "explain=True" if not scored else f"{engine.name}/{engine.model}"
         warn_user(
@@ -145,7 +147,7 @@ def prepare_classify(
         known, multi=multi, explain=explain, system=given.system, listed=listed
     )
     text = source_template(source, table.names, table.index_names)
-    choices = (known.texts if listed else known.choices) if scored else None
+    choices = (known.written if listed else known.choices) if scored else None
     if calibration == "auto":
         calibration = "contextual" if engine.limits.calibrate else "none"
     free = content_free(before, after, system) if scored and calibration == "contextual" else ()

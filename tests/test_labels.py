@@ -8,15 +8,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from llmframe.calibration import CONTENT_FREE, probabilities
 from llmframe.errors import SchemaError
-from llmframe.labels import (
-    CONTENT_FREE,
-    Labels,
-    instructions,
-    labels,
-    labels_from,
-    probabilities,
-)
+from llmframe.labels import Labels, coded, instructions, labels, labels_from
 from llmframe.results import Result
 from llmframe.schemas.reading import read
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
-from llmframe.schemas.nodes import NULL, Node, common_type, deref, without
+from llmframe.schemas.nodes import DECIMAL_DIGITS, NULL, Node, common_type, deref, without
 
 __all__ = ["canonical", "normal"]
 
@@ -292,7 +292,10 @@ def normal(schema: Mapping[str, Any]) -> str:
 
 def _normal(value: Any) -> Any:
     if isinstance(value, Mapping):
-        plain = {key: _normal(item) for key, item in value.items() if key != "properties"}
+        aside: tuple[str, ...] = ("properties",)
+        if value.get("format") == "decimal":
+            aside += DECIMAL_DIGITS  # told to the model, and no part of what was asked before
+        plain = {key: _normal(item) for key, item in value.items() if key not in aside}
         if "properties" in value:
             plain["properties"] = [[k, _normal(v)] for k, v in value["properties"].items()]
         return plain

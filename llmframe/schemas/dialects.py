@@ -22,7 +22,7 @@ from llmframe.schemas.grammar import llama_grammar
 from llmframe.schemas.limits import anthropic_limits, field_name, openai_limits
 from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, recursive_names, without
 from llmframe.schemas.pairs import KEY, VALUE, holds_map, refuse_unclear
-from llmframe.schemas.patterns import is_portable
+from llmframe.schemas.patterns import decimal_pattern, is_portable
 from llmframe.schemas.plain import plain, rules_in_words
 
 __all__ = ["anthropic", "llama_grammar", "openai_strict", "plain", "xgrammar"]
@@ -165,9 +165,15 @@ class _Wire:
         for key in self.dialect.keywords & node.keys():
             if key != "pattern" or is_portable(node[key]):
                 sent[key] = node[key]
-        made.update(sorted(sent.items()))
         if node.get("format") in self.dialect.formats:
             made["format"] = node["format"]
+        if self.dialect is _XGRAMMAR:
+            if node.get("format") == "decimal":
+                sent["pattern"] = decimal_pattern(node)
+            if "pattern" in sent or "format" in made:
+                # vLLM refuses a text that has either and a length: xgrammar would drop one.
+                sent = without(sent, "minLength", "maxLength")
+        made.update(sorted(sent.items()))
         # A short range is a list of values, which every engine holds a model to.
         if made == {"type": "integer"} and (values := _short_range(node)):
             made["enum"] = values

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from llmframe.errors import SchemaError
 
 __all__ = [
+    "DECIMAL_DIGITS",
     "NULL",
     "Kind",
     "Node",
@@ -29,6 +30,8 @@ Kind = Literal[
 ]
 
 NULL: Final[Node] = {"type": "null"}
+DECIMAL_DIGITS: Final = ("max_digits", "decimal_places")
+"""Words of pydantic's beside the format ``decimal``: what a class bounds its digits to."""
 
 
 def deref(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Node:

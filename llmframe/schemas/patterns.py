@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["is_portable", "rule_of"]
+__all__ = ["decimal_pattern", "is_portable", "rule_of"]
 
 _ESCAPES_REFUSED: Final = frozenset("123456789bBAZzGkKpPuUNxQERX")
 _MAX_REPEAT: Final = 256
@@ -51,6 +52,23 @@ def _compiles(pattern: str) -> bool:
     except re.error:
         return False
     return True
+
+
+def decimal_pattern(node: Mapping[str, Any]) -> str:
+    """A pattern, without look-around and with an end, for the texts of a decimal number.
+
+    Args:
+        node: A canonical schema of the format ``decimal``.
+
+    Examples:
+        >>> decimal_pattern({"decimal_places": 2, "minimum": 0})
+        '^(0|[1-9][0-9]{0,27})(\\\\.[0-9]{1,2})?$'
+    """
+    bounds = [node[word] for word in ("minimum", "exclusiveMinimum") if word in node]
+    sign = "" if bounds and max(bounds) >= 0 else "-?"
+    places = min(node.get("decimal_places", 28), 28)
+    fraction = rf"(\.[0-9]{{1,{places}}})?" if places > 0 else ""
+    return f"^{sign}(0|[1-9][0-9]{{0,27}}){fraction}$"
 
 
 def rule_of(pattern: str, limit: int = _MAX_REPEAT) -> str | None:

@@ -32,6 +32,8 @@ _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "uniqueItems": lambda n: "no item twice" if n else "",
     "pattern": lambda p: f"matching the regular expression {p}",
     "format": lambda f: _FORMATS.get(f, f"format {f}"),
+    "max_digits": lambda n: f"at most {_many(n, 'digit')}",
+    "decimal_places": lambda n: f"at most {_many(n, 'digit')} after the point",
     "tz": lambda z: "with its offset, such as Z" if z == "aware" else "without an offset",
     "examples": lambda e: "for example " + ", ".join(_json(one) for one in list(e)[:5]),
     "prefixItems": lambda items: (

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
+from llmframe.schemas.nodes import DECIMAL_DIGITS
 
 __all__ = ["UNNAMED", "Described", "describe", "has_fields", "is_type"]
 
@@ -275,6 +276,7 @@ def _generator() -> Any:
                 if schema.get(key) is not None:
                     number = float(schema[key])
                     made[word] = int(number) if number.is_integer() else number
+            made |= {word: schema[word] for word in DECIMAL_DIGITS if schema.get(word) is not None}
             return made
 
         def complex_schema(self, schema: Any) -> dict[str, Any]:

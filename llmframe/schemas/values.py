@@ -33,6 +33,7 @@ class Field:
         nullable: Whether the model may answer null.
         schema: Its property in the canonical schema.
         dtype: The pandas dtype that its user named, by name; None: the kind's own.
+        defs: What the references in it mean.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Field:
     nullable: bool = False
     schema: Mapping[str, Any] = field(default_factory=dict)
     dtype: str | None = None
+    defs: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def fields_of(
                 name in ordered,
                 nullable or optional,
                 node,
+                defs,
             )
         )
     return tuple(made)

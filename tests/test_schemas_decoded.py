@@ -1,0 +1,55 @@
+"""The embedded model really writes under the grammar of each of thirty schemas."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmframe.engines.local import Local
+from llmframe.requests import Sampling
+from llmframe.schemas.forms import form
+from llmframe.schemas.grammar import llama_grammar
+from llmframe.schemas.reading import read
+from llmframe.testing import drive, requests
+from tests.gbnf import accepts
+from tests.thirty import SCHEMAS
+
+# The grammar has no words for: a multiple, an item that stands once, a rule with a condition, and
+# the days of a month.
+IN_WORDS = {"long range", "raw", "dates"}
+
+
+def judged(model, texts, max_tokens):
+    """How many replies were whole; every one of them is in the grammar and holds."""
+    whole = 0
+    for name, schema in SCHEMAS.items():
+        asked = form(schema)
+        sampling = Sampling(max_tokens=max_tokens)
+        for result in drive(model, requests(texts, asked.schema, sampling=sampling)):
+            assert result.failure is None, name
+            reading = read(asked, result)
+            if result.finish == "stop":
+                whole += 1
+                assert accepts(llama_grammar(asked.schema), result.text), name
+                assert reading.failure is None or name in IN_WORDS, (name, reading.failure)
+                assert not reading.repaired
+                assert not reading.coerced
+            else:
+                assert result.finish == "length", name
+                assert reading.failure.kind == "truncated", name
+    return whole
+
+
+@pytest.fixture
+def engine(local_model):
+    return Local(local_model, n_ctx=512)
+
+
+def test_each_grammar_is_taken_and_kept_to(engine):
+    # Few tokens, so that a run has time for it: nearly all is cut.
+    assert judged(engine, ["x"], 12) > 5
+
+
+@pytest.mark.slow
+def test_what_is_written_under_each_grammar_holds(engine):
+    texts = ["Order 7: two apples at 1.20, paid in cash. All good, come again.", "Ann, born 1990."]
+    assert judged(engine, texts, 200) > 40
