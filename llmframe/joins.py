@@ -178,7 +178,11 @@ def read_table(path: Path) -> pd.DataFrame:
     if path.suffix == ".csv":
         return pd.read_csv(path)
     if path.suffix == ".parquet":
-        return pd.read_parquet(path)
+        try:
+            return pd.read_parquet(path)
+        except (TypeError, ValueError, NotImplementedError):
+            # pandas cannot read the names that it writes for Arrow's nested types; the file can.
+            return pd.read_parquet(path, dtype_backend="pyarrow")
     if path.suffix == ".jsonl":
         return pd.read_json(path, orient="records", lines=True)
     raise ValueError(f"path={str(path)!r}: expected the ending .csv, .parquet or .jsonl.")
