@@ -37,6 +37,7 @@ _AROUND: Final = " \t\r\n\"'`*.\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
 _LEAD: Final = re.compile(r"\s*\**(label|category)\**\s*:", re.IGNORECASE)
 _GAP: Final = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
 
+
 @dataclass(frozen=True, slots=True)
 class Labels:
     """The labels of one call, in the user's order.
@@ -104,8 +105,7 @@ class Labels:
         return found
 
     def own(self, answer: Any) -> Any:
-        """The user's own object for a label that was answered as its text or code, or for each of
-        a list.
+        """The user's own object for an answered text or code, or for each of a list of them.
 
         Examples:
             >>> labels([0.5, 1.5]).own("1.5")
@@ -266,12 +266,8 @@ def instructions(
         parts.append("Classify the text.")
         return "\n\n".join(parts), "Text: ", ""
     task = "Say which of these categories fit" if multi else "Classify the text into one of these"
-    parts.append(
-        "\n".join(
-            [f"{task} the text:" if multi else f"{task} categories:"]
-            + list(map(_line, labels.codes or labels.texts, labels.texts, labels.descriptions))
-        )
-    )
+    lines = map(_line, labels.written, labels.texts, labels.descriptions)
+    parts.append("\n".join([f"{task} the text:" if multi else f"{task} categories:", *lines]))
     name = "exact name" if labels.codes is None else "code"
     answer = (
         f"Answer with the {name}s of all that fit; none may."

@@ -8,13 +8,13 @@ import pickle
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 import llmframe as lf
 from llmframe.arrow import arrow_type, arrow_value
@@ -29,7 +29,7 @@ class Place(BaseModel):
 
 class Tree(BaseModel):
     name: str
-    children: list["Tree"]
+    children: list[Tree]
 
 
 class Partly(TypedDict):
@@ -236,7 +236,7 @@ def test_names_of_the_wire_and_of_the_class() -> None:
     ],
 )
 def test_what_is_none_of_a_type_is_refused(kind: Any, value: Any) -> None:
-    with pytest.raises(ValueError, match=" is no | has other keys"):
+    with pytest.raises(ValueError, match=r" is no | has other keys"):
         arrow_value(kind, value)
 
 

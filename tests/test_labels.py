@@ -10,7 +10,7 @@ import pytest
 
 from llmframe.calibration import CONTENT_FREE, probabilities
 from llmframe.errors import SchemaError
-from llmframe.labels import Labels, coded, instructions, labels, labels_from
+from llmframe.labels import Labels, instructions, labels, labels_from
 from llmframe.results import Result
 from llmframe.schemas.reading import read
 

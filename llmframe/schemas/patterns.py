@@ -55,14 +55,14 @@ def _compiles(pattern: str) -> bool:
 
 
 def decimal_pattern(node: Mapping[str, Any]) -> str:
-    """A pattern, without look-around and with an end, for the texts of a decimal number.
+    r"""A pattern, without look-around and with an end, for the texts of a decimal number.
 
     Args:
         node: A canonical schema of the format ``decimal``.
 
     Examples:
         >>> decimal_pattern({"decimal_places": 2, "minimum": 0})
-        '^(0|[1-9][0-9]{0,27})(\\\\.[0-9]{1,2})?$'
+        '^(0|[1-9][0-9]{0,27})(\\.[0-9]{1,2})?$'
     """
     bounds = [node[word] for word in ("minimum", "exclusiveMinimum") if word in node]
     sign = "" if bounds and max(bounds) >= 0 else "-?"
