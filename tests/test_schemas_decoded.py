@@ -35,7 +35,8 @@ def judged(model, texts, max_tokens):
                 assert not reading.coerced
             else:
                 assert result.finish == "length", name
-                assert reading.failure.kind == "truncated", name
+                # The last token that there was room for may have been the last one of the answer.
+                assert reading.failure is None or reading.failure.kind == "truncated", name
     return whole
 
 
@@ -45,8 +46,8 @@ def engine(local_model):
 
 
 def test_each_grammar_is_taken_and_kept_to(engine):
-    # Few tokens, so that a run has time for it: nearly all is cut.
-    assert judged(engine, ["x"], 12) > 5
+    # Few tokens, so that a run has time for it: all is cut.
+    assert judged(engine, ["x"], 2) == 0
 
 
 @pytest.mark.slow

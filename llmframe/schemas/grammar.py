@@ -134,10 +134,22 @@ class _Grammar:
             text = ","
         return " ".join([*parts, '"}"'])
 
+    def _repeatable(self, expression: str) -> str:
+        """An expression that can be repeated, under a name where it repeats by itself.
+
+        llama.cpp multiplies the repeats that stand inside one another, and refuses the product.
+        """
+        if not set(expression) & set("{(|"):
+            return _grouped(expression)
+        known = {rule: name for name, rule in self.rules.items()}
+        name = known.get(expression, f"item-{len(self.rules) + 1}")
+        self.rules[name] = expression
+        return name
+
     def _map(self, node: Mapping[str, Any]) -> str:
         key, values = entry(node) or ({}, {})
-        value = _grouped(self.expression(values))
-        name = _grouped(self.expression({"type": "string", **deref(key, self.defs)}))
+        value = self._repeatable(self.expression(values))
+        name = self._repeatable(self.expression({"type": "string", **deref(key, self.defs)}))
         pair = f'{name} ":" {value}'
         return f'"{{" ({pair} ("," {pair}){{0,{_MAX_ITEMS - 1}}})? "}}"'
 
@@ -145,9 +157,9 @@ class _Grammar:
         first = [_grouped(self.expression(item)) for item in node.get("prefixItems", ())]
         if first:
             return " ".join(['"["', ' "," '.join(first), '"]"'])
-        item = _grouped(self.expression(node.get("items", {})))
-        low = int(node.get("minItems", 0))
-        high = int(node.get("maxItems", max(_MAX_ITEMS, low)))
+        item = self._repeatable(self.expression(node.get("items", {})))
+        low = min(int(node.get("minItems", 0)), _MAX_REPEAT)
+        high = min(int(node.get("maxItems", max(_MAX_ITEMS, low))), _MAX_REPEAT)
         if high == 0:
             return '"[]"'
         rest = f'("," {item}){{{max(low - 1, 0)},{high - 1}}}' if high > 1 else ""

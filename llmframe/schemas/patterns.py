@@ -10,6 +10,8 @@ __all__ = ["decimal_pattern", "is_portable", "rule_of"]
 
 _ESCAPES_REFUSED: Final = frozenset("123456789bBAZzGkKpPuUNxQERX")
 _MAX_REPEAT: Final = 256
+# llama.cpp writes repeats out as rules, and refuses a repeat that would make more of them.
+_MAX_RULES: Final = 2000
 
 
 def is_portable(pattern: str) -> bool:
@@ -122,8 +124,18 @@ def _item(op: str, argument: Any, limit: int) -> str:
         high = limit if str(high) == "MAXREPEAT" else int(high)
         if low > _MAX_REPEAT or high > _MAX_REPEAT:
             raise _NoWordsError
-        return f"({_sequence(list(inner), limit)}){{{low},{max(low, high)}}}"
+        repeated = f"({_sequence(list(inner), limit)})"
+        if _size(repeated) * max(low, high) >= _MAX_RULES:
+            raise _NoWordsError
+        return f"{repeated}{{{low},{max(low, high)}}}"
     raise _NoWordsError
+
+
+def _size(expression: str) -> int:
+    """Rules that llama.cpp makes of an expression: one a group, and one a repeat."""
+    # Brackets in a literal or class count too: a pattern less, never a grammar that is refused.
+    repeats = re.findall(r"\{\d+,(\d+)\}", expression)
+    return expression.count("(") + sum(map(int, repeats))
 
 
 # What JSON must escape stays out of classes: a shorter language, never a wrong one.

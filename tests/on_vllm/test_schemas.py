@@ -70,7 +70,9 @@ def test_vllm_writes_under_each(tiny):
                 assert reading.failure is None or name in IN_WORDS, (name, reading, result.text)
                 assert not reading.repaired
             else:
-                assert reading.failure.kind == "truncated", (name, reading, result.text)
+                assert result.finish == "length"
+                known = reading.failure is None or reading.failure.kind == "truncated"
+                assert known, (name, reading, result.text)
     assert whole >= 10
 
 
