@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
+from pydantic import Field
 
 from llmframe.engines.local import Local
 from llmframe.requests import Sampling
@@ -48,6 +51,24 @@ def engine(local_model):
 def test_each_grammar_is_taken_and_kept_to(engine):
     # Few tokens, so that a run has time for it: all is cut.
     assert judged(engine, ["x"], 2) == 0
+
+
+LONG = Annotated[str, Field(max_length=300)]
+REPEATS = [
+    list[list[list[str]]],
+    Annotated[list[LONG], Field(max_length=5000)],
+    Annotated[list[int | None], Field(min_length=3000)],
+    dict[LONG, list[dict[str, LONG]]],
+    list[Annotated[str, Field(pattern="^([a-z]{1,200}-){1,200}$")]],
+    Annotated[str, Field(pattern="^((ab|cd)x){1,256}$", max_length=5000)],
+]
+
+
+def test_repeats_inside_repeats_stay_below_what_llama_cpp_refuses(engine):
+    for type_ in REPEATS:
+        asked = requests(["x"], form({"x": type_}).schema, sampling=Sampling(max_tokens=1))
+        [result] = drive(engine, asked)
+        assert result.failure is None, (type_, result.failure)
 
 
 @pytest.mark.slow

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -155,6 +156,55 @@ def test_u003_no_look_around_on_the_wire_and_the_pattern_is_held_here() -> None:
     for each in (form(Odd), form(Odd.model_json_schema())):
         assert each.check({"odd": "abc"}).values == ("abc",)
         assert each.check({"odd": "xbc"}).failure is not None
+
+
+def test_vllm_gets_a_pattern_or_a_length_but_never_both() -> None:
+    texts = {
+        "code": Annotated[str, Field(pattern="^[A-Z]+$", max_length=3)],
+        "odd": Annotated[str, Field(max_length=3)],
+        "mail": {"type": "string", "format": "email", "maxLength": 40},
+    }
+    mail = texts.pop("mail")
+    schema = {**schema_of(texts)}
+    schema["properties"] = {**schema["properties"], "mail": mail}
+    wire = xgrammar(schema)["properties"]
+    assert wire["code"] == {
+        "type": "string",
+        "pattern": "^[A-Z]+$",
+        "description": "at most 3 characters",
+    }
+    assert wire["odd"] == {"type": "string", "maxLength": 3}
+    assert wire["mail"]["format"] == "email"
+    assert "maxLength" not in wire["mail"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "good", "bad"),
+    [
+        ({}, ["12.30", "-0.5", "0", "123456789012345678901234567890"[:28]], ["", "x", "1.", ".5"]),
+        ({"ge": 0, "max_digits": 6, "decimal_places": 2}, ["12.30", "7"], ["-1", "1.234"]),
+        ({"max_digits": 6, "decimal_places": 0}, ["-12"], ["1.5", "NaN"]),
+    ],
+)
+def test_u003_vllm_gets_a_pattern_for_decimals_that_has_an_end(
+    rules: dict[str, Any], good: list[str], bad: list[str]
+) -> None:
+    asked = schema_of({"price": Annotated[Decimal, Field(**rules)]})
+    pattern = xgrammar(asked)["properties"]["price"]["pattern"]
+    assert is_portable(pattern)
+    assert [text for text in [*good, *bad] if re.search(pattern, text)] == good
+    for dialect in STRICT:
+        words = dialect(asked)["properties"]["price"]["description"]
+        assert words.startswith("a decimal number in digits, such as 12.30")
+        if rules:
+            assert "at most 6 digits; " in words
+    told = form({"price": Annotated[Decimal, Field(**rules)]})
+    assert told.check({"price": good[0]}).values == (Decimal(good[0]),)
+
+
+def test_bounds_of_digits_change_no_key() -> None:
+    bounded = {"price": Annotated[Decimal, Field(max_digits=6, decimal_places=2)]}
+    assert form(bounded).normal == form({"price": Decimal}).normal
 
 
 @pytest.mark.parametrize("dialect", STRICT)

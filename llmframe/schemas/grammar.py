@@ -20,6 +20,7 @@ __all__ = ["llama_grammar"]
 _MAX_CHARACTERS: Final = 1000
 _MAX_REPEAT: Final = 2000
 _MAX_ITEMS: Final = 64
+_MOST_ITEMS: Final = 1000
 
 _SHARED: Final = {
     "char": r'[^"\\\x00-\x1F\x7F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})',
@@ -158,8 +159,8 @@ class _Grammar:
         if first:
             return " ".join(['"["', ' "," '.join(first), '"]"'])
         item = self._repeatable(self.expression(node.get("items", {})))
-        low = min(int(node.get("minItems", 0)), _MAX_REPEAT)
-        high = min(int(node.get("maxItems", max(_MAX_ITEMS, low))), _MAX_REPEAT)
+        low = min(int(node.get("minItems", 0)), _MOST_ITEMS)
+        high = min(int(node.get("maxItems", max(_MAX_ITEMS, low))), _MOST_ITEMS)
         if high == 0:
             return '"[]"'
         rest = f'("," {item}){{{max(low - 1, 0)},{high - 1}}}' if high > 1 else ""
