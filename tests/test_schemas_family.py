@@ -1,4 +1,4 @@
-"""A family of nested schemas × their answers × every dialect: the same values back, or a failure.
+"""A family of nested schemas, their answers and every dialect: the same values back, or a failure.
 
 Each shape brings an oracle of its own: what the schema allows, what it forbids, and what the table
 of coercions may put right. A single place of an answer is changed at random; what the oracle
