@@ -90,7 +90,7 @@ def fields_of(
                 name in ordered,
                 nullable or optional,
                 node,
-                defs,
+                defs=defs,
             )
         )
     return tuple(made)
