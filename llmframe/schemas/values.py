@@ -128,6 +128,8 @@ def plain(value: Any) -> Any:
         return _int(value)
     if kind is float:
         return _float(value)
+    if kind is list:
+        return [plain(item) for item in value]
     if isinstance(value, enum.Enum):
         return plain(value.value)
     if isinstance(value, Mapping):
@@ -290,18 +292,28 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
     converters = tuple(_converter(field) for field in fields)
     usual = tuple(_USUAL.get(field.kind) for field in fields)
     bounded = [i for i, field in enumerate(fields) if field.kind in ("int", "float")]
+    steps = [
+        (kind, kind in (int, float), converter)
+        for kind, converter in zip(usual, converters, strict=True)
+    ]
+    simple = None not in usual
 
     def convert(values: Sequence[Any]) -> tuple[Any, ...]:
         # Nearly every row: each value has its column's own type. Saves a call a value.
-        if tuple(map(type, values)) == usual and all(
-            -_BOUND <= values[i] < _BOUND for i in bounded
+        if (
+            simple
+            and tuple(map(type, values)) == usual
+            and all(-_BOUND <= values[i] < _BOUND for i in bounded)
         ):
             return tuple(values)
         try:
             return tuple(
                 [
-                    None if value is None else converter(value)
-                    for converter, value in zip(converters, values, strict=True)
+                    value
+                    if value is None
+                    or (type(value) is kind and (not number or -_BOUND <= value < _BOUND))
+                    else converter(value)
+                    for (kind, number, converter), value in zip(steps, values, strict=True)
                 ]
             )
         except Misfit:
