@@ -17,7 +17,7 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -217,7 +217,11 @@ def _refuse_non_finite(value: Any) -> None:
     elif not isinstance(value, list):
         return
     for item in value:
-        _refuse_non_finite(item)
+        if type(item) not in _FINITE:
+            _refuse_non_finite(item)
+
+
+_FINITE: Final = frozenset({str, int, bool, type(None)})
 
 
 def _property_names(schema: Any) -> frozenset[str]:
