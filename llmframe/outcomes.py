@@ -58,7 +58,9 @@ def as_result(entry: Entry) -> Result:
     failure = None
     if entry.kind != "ok":
         rule = KINDS.get(entry.kind)
-        failure = Failure(entry.kind, entry.message, bool(rule and rule.rerun == "asked"))
+        # In a full window the next reply is cut at the same place.
+        again = rule is not None and rule.rerun == "asked" and entry.finish != "window"
+        failure = Failure(entry.kind, entry.message, again)
     return Result(
         entry.key,
         entry.text,

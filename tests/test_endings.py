@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
+from llmframe.testing import FakeBatchEngine
 from tests.servers.anthropic import AnthropicServer, Asked, Reply, error, message
+from tests.servers.openai_batches import BatchServer
 
 PROMPT = "Say it: {text}"
 SENDS = "the same call sends the rest."
@@ -160,6 +162,71 @@ def test_a_limit_of_the_users_own_is_left_alone(server: AnthropicServer) -> None
     with pytest.warns(lf.RowsFailedWarning, match="1 truncated"):
         frame().llm.map(PROMPT, model=engine(server), extra={"max_tokens": 100})
     assert limits(server, "row 2") == [100]
+
+
+def test_a_reply_that_fills_the_window_is_not_asked_again(
+    server: AnthropicServer, batch: bool
+) -> None:
+    server.answer = lambda asked: (
+        Reply(message("row", stop="model_context_window_exceeded"))
+        if "row 2" in asked.text
+        else asked.text
+    )
+    with pytest.warns(lf.RowsFailedWarning, match="1 truncated"):
+        out = frame().llm.map(PROMPT, model=engine(server, batch=batch))
+    assert limits(server, "row 2") == [8192], "a larger limit is cut at the same place"
+    [failure] = out.llm.failures().to_dict("records")
+    assert (failure["kind"], failure["raw"]) == ("truncated", "row")
+    assert "context window" in failure["message"]
+
+
+def test_another_process_reports_the_kinds_of_failures_too(server: AnthropicServer) -> None:
+    server.answer = lambda asked: (
+        Reply(message("no", stop="refusal"))
+        if "row 2" in asked.text
+        else Reply(message("row", stop="model_context_window_exceeded"))
+        if asked.text[-1] in "13"
+        else asked.text
+    )
+    with pytest.warns(lf.RowsFailedWarning):
+        frame().llm.map(PROMPT, model=engine(server))
+    gc.collect()  # as for another process: the job itself is gone
+    report = lf.jobs()[0].report()
+    assert list(report.kinds.items()) == [("truncated", 2), ("refused", 1)]
+    assert "failed: truncated" in repr(report)
+
+
+# -- live or in batches: the call says -------------------------------------------------------
+
+
+def test_batch_false_asks_a_batch_engine_live(server: AnthropicServer) -> None:
+    given = engine(server, batch=True)
+    out = frame().llm.map(PROMPT, model=given, batch=False)
+    assert out["response"].tolist() == [f"Say it: row {i}" for i in range(4)]
+    assert (len(server.asked), len(server.batches)) == (4, 0)
+    # Under the same keys; and with nothing said the engine is what it was made as.
+    assert set(frame().llm.map(PROMPT, model=given).llm.status()) == {"cached"}
+    frame().llm.map("again {text}", model=given)
+    assert (len(server.asked), len(server.batches)) == (4, 1)
+
+
+def test_batch_false_is_openais_word_too() -> None:
+    with BatchServer() as server:
+        given = lf.OpenAI("m", base_url=server.url, api_key="sk-a", batch=True)
+        plan = frame().llm.plan.map(PROMPT, model=given, batch=False)
+        job = frame().llm.submit.map(PROMPT, model=given, batch=False).wait()
+        assert (job.status().ok, job.status().batches) == (4, 0)
+        assert (len(server.live), len(server.batches), plan.requests) == (4, 0, 4)
+        live = given.live()
+        assert type(live) is lf.OpenAI
+        assert (live.limits.max_requests, live.batched()) == (None, given)
+
+
+def test_batch_false_and_an_engine_that_only_answers_live_for_a_canary() -> None:
+    given = FakeBatchEngine(lambda text: text.upper())
+    out = frame().llm.map("{text}", model=given, batch=False)
+    assert out["response"].tolist() == [f"ROW {i}" for i in range(4)]
+    assert given.submits == []
 
 
 def test_a_turn_that_pauses_for_the_providers_tool_is_not_asked_again(
