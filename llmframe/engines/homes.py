@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -37,13 +38,19 @@ __all__ = [
 
 _LOOK: Final = 0.5
 """Seconds between two looks whether a loop still runs."""
+_LONG: Final = 10.0
+"""Seconds after which a loop that does not begin with a call is said to be blocked."""
 _STEP: Final = 0.02
 """Seconds between two looks at an event, in the loop that goes on meanwhile."""
+
+_log = logging.getLogger("llmframe")
 
 _homes: WeakKeyDictionary[Any, AbstractEventLoop] = WeakKeyDictionary()
 """Pool → the loop in which it is used."""
 _used: WeakSet[Any] = WeakSet()
 """Pools through which something was sent."""
+_told: WeakSet[Any] = WeakSet()
+"""Pools of which it was said that their loop is blocked."""
 if hasattr(os, "register_at_fork"):
     # Loops of the parent seem to run in a child, and never will.
     os.register_at_fork(after_in_child=_homes.clear)
@@ -162,10 +169,18 @@ async def in_home(pool: Any, call: Callable[[], Awaitable[Any]]) -> Any:
 
     try:
         home.call_soon_threadsafe(begin)
+        sent = time.monotonic()
         while not done.done():
             await asyncio.wait((done,), timeout=_LOOK)
             if not (done.done() or home.is_running()):
                 raise HomeLostError
+            if not working and time.monotonic() - sent > _LONG and pool not in _told:
+                _told.add(pool)
+                _log.warning(
+                    "requests wait for the event loop in which the client passed as client= "
+                    "lives, and something blocks it: a thread that is waited for there, a long "
+                    "cell. `await df.llm.amap(…)` blocks nothing."
+                )
         return done.result()
     except RuntimeError:
         if home.is_closed():
@@ -226,7 +241,7 @@ def wait(engine: Any, event: threading.Event, seconds: float) -> bool:
     check(engine)
     nest = _nest_asyncio()
     assert nest is not None
-    if not hasattr(here, "_nest_patched"):
+    if not getattr(here, "_nest_patched", False):
         nest.apply(here)
     loop: Any = here
     loop.run_until_complete(_until(event, seconds))

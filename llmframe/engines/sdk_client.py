@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from llmframe.engines import background, homes
 from llmframe.engines.http import Reply, Transport, Unsent
+from llmframe.errors import ModelError
 from llmframe.results import Failure
 
-__all__ = ["SdkClient"]
+__all__ = ["SdkClient", "seen"]
+
+_seen_in: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Connection pool → the process it was first seen in."""
+
+
+def seen(client: Any) -> None:
+    """A client comes into use: it is of this process, and no forked child speaks on its sockets.
+
+    Two processes on one connection would read each other's answers.
+    """
+    if (pool := getattr(client, "_client", None)) is not None:
+        _seen_in.setdefault(pool, os.getpid())
 
 
 class SdkClient(Transport):
@@ -19,7 +34,8 @@ class SdkClient(Transport):
 
     An async client with the SDK's own connection pool gets a pool of its own here, since one
     that was used in a notebook's loop fails in any other. A pool that the user made holds their
-    settings and is used as it is, in the loop where it lives (`llmframe.engines.homes`).
+    settings and is used as it is, in the loop where it lives (`llmframe.engines.homes`). A
+    blocking client has a pool of its own in a forked child.
 
     Args:
         sdk: The SDK.
@@ -40,8 +56,16 @@ class SdkClient(Transport):
         options: dict[str, Any] = {"max_retries": 0, "timeout": timeout}
         own: Any = None
         self._pool = homes.own_pool(client)
+        pool = getattr(client, "_client", None)
         if self._async and self._pool is None:
             own = options["http_client"] = sdk.DefaultAsyncHttpxClient()
+        elif pool is not None and _seen_in.setdefault(pool, os.getpid()) != os.getpid():
+            if type(pool).__name__ != "SyncHttpxClientWrapper":
+                raise ModelError(
+                    "client= was made before this process was forked, and its connections belong "
+                    "to the parent. Make the client, and the engine, in this process."
+                )
+            options["http_client"] = type(pool)()
         self._client = client.with_options(**options)
         self._end: Callable[[], object] | None = None
         if own is not None:

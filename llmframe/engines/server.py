@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from llmframe.engines import homes, live
+from llmframe.engines import homes, live, sdk_client
 from llmframe.engines.arguments import check_whole, is_seconds
 from llmframe.engines.base import Control, Limits, Source
 from llmframe.engines.http import Http, Transport, Unsent
@@ -142,6 +142,7 @@ class ServerEngine(ABC, Generic[F]):
         self._opening = threading.Lock()
         self._twin: Any = None
         self._pool = homes.own_pool(found.client)
+        sdk_client.seen(found.client)
         self.enter()
 
     def _as(self, kind: type[E], *, batch: bool) -> E:
@@ -350,18 +351,17 @@ class ServerEngine(ABC, Generic[F]):
         return result
 
     def _open(self) -> Transport:
-        process = os.getpid()
-        if self._transport is not None and self._opened == process:
+        if self._transport is not None and self._opened == os.getpid():
             return self._transport
         with self._opening:
             # A forked child has none of its parent's threads, and must not speak on its sockets.
-            if self._transport is None or self._opened != process:
+            if self._transport is None or self._opened != os.getpid():
                 found = self._settings
                 if found.client is None:
                     self._transport = Http(found.url(self.endpoint), found.headers, self.timeout)
                 else:
                     self._transport = self._through(found.client)
-                self._opened = process
+                self._opened = os.getpid()
             return self._transport
 
     def _learn(self, seen: F, learned: F) -> None:
