@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import openai as sdk
 import pandas as pd
 import pytest
@@ -142,6 +141,8 @@ def test_hooks_on_the_sdks_own_pool_are_kept(serve: Any, run: Any) -> None:
 
 
 def test_anthropics_async_clients_too(run: Any) -> None:
+    anthropic = pytest.importorskip("anthropic")
+
     async def main(server: AnthropicServer, pool: Any) -> Any:
         client = anthropic.AsyncAnthropic(
             base_url=server.url, api_key=server.key, http_client=pool, max_retries=0
