@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -102,19 +103,24 @@ def test_u070_the_engine_sees_rows_by_their_document_and_each_gets_its_own_answe
     smollm2, monkeypatch
 ):
     documents = {letter: f"Document {letter}. " + f"{letter} " * 300 for letter in "AB"}
-    df = pd.DataFrame({"text": [f"{documents[c]}Row {i}: {c}?" for i in range(8) for c in "BA"]})
+    texts = [f"{documents[c]}Row {i}: {FAULTS[i % 4]}." for i in range(8) for c in "BA"]
+    df = pd.DataFrame({"text": texts})
     words = vllm_core.loaded(smollm2._config())._words
-    seen, ask = [], words.ask
-    monkeypatch.setattr(
-        words, "ask", lambda r, p: seen.append(r.messages[-1]["content"]) or ask(r, p)
-    )
-    out = df.llm.map("{text}", model=smollm2, max_tokens=6)
+    seen: list[str] = []
+    ask = words.ask
+
+    def noted(request: Any, prompts: Any) -> Any:
+        seen.append(request.messages[-1]["content"])
+        return ask(request, prompts)
+
+    monkeypatch.setattr(words, "ask", noted)
+    word = re.compile("[A-Za-z]{2,12}")
+    out = df.llm.map("{text}", word, model=smollm2)
     assert [text[9] for text in seen] == ["A"] * 8 + ["B"] * 8
     monkeypatch.undo()
     # The same from another order, one row at a time.
-    turned = df.iloc[::-1].llm.map(
-        "{text}", model=smollm2, max_tokens=6, concurrency=1, cache=False
-    )
+    turned = df.iloc[::-1].llm.map("{text}", word, model=smollm2, concurrency=1, cache=False)
+    assert out["response"].nunique() > 1
     assert (out["response"] == turned["response"].reindex(out.index)).mean() >= 0.8
 
 
@@ -236,6 +242,6 @@ def test_a_base_model_gets_plain_prompts(folders, tiny, monkeypatch):
 
 def test_an_empty_prompt_fails_alone(tiny):
     df = pd.DataFrame({"text": ["a", "", "b"]})
-    out = df.llm.map("{text}", model=tiny, max_tokens=2, errors="coerce")
+    out = df.llm.map("{text}", Literal["yes", "no"], model=tiny, errors="coerce")
     assert out.llm.status().tolist() == ["ok", "failed", "ok"]
     assert out.llm.failures()["kind"].tolist() == ["prompt_error"]
