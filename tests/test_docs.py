@@ -123,6 +123,7 @@ def test_pages_are_there() -> None:
         "comparing-runs.md",
         "own-gpu.md",
         "schemas.md",
+        "judging.md",
     } <= {p.name for p in PAGES}
 
 

@@ -66,6 +66,10 @@ def test_baseball_of_a_textbook() -> None:
     # "exp(1.58) / (1 + exp(1.58))", the chance of Milwaukee against Baltimore.
     assert found.probabilities.loc["Milwaukee", "Baltimore"] == pytest.approx(0.83, abs=5e-3)
     assert found.probabilities.loc["Baltimore", "Milwaukee"] == pytest.approx(0.17, abs=5e-3)
+    assert found.stronger.loc["Milwaukee", "Baltimore"] == 1
+    assert 0.5 < found.stronger.loc["Milwaukee", "Detroit"] < 0.9
+    both = found.stronger + found.stronger.T
+    assert set(both.to_numpy()[~np.eye(7, dtype=bool)].round(9)) == {1}
 
 
 def test_names_places_and_booleans_of_winners() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,10 +13,11 @@ import pandas as pd
 
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted
+from llmframe.judges.findings import Findings, counted, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import wilson
 from llmframe.judges.ratings import numeric, ratings
+from llmframe.views import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +31,8 @@ _FEW: Final = 20
 """Rows a bin below which ECE measures noise: a calibrated model's is then well above 0."""
 
 
-@dataclass(frozen=True)
-class Threshold:
+@dataclass(frozen=True, repr=False)
+class Threshold(Sheet):
     """A confidence from which on answers are taken.
 
     Attributes:
@@ -51,6 +52,18 @@ class Threshold:
     coverage: float
     n: int
     note: str
+
+    def _title(self) -> str:
+        return (
+            f"Take what is at least {shown(self.threshold)} sure: {self.coverage:.1%} of the rows"
+        )
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        interval = f"95% interval {shown(self.low)} to {shown(self.high)}"
+        yield "precision", f"{shown(self.precision)}, {interval}"
+        yield "rows", f"{self.n:,}"
+        if self.note:
+            yield "note", self.note
 
 
 @dataclass(frozen=True, repr=False)

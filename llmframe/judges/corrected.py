@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,10 +14,11 @@ import pandas as pd
 
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted
+from llmframe.judges.findings import Findings, counted, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import Mean, plain, prediction_powered, rogan_gladen, wilson
 from llmframe.judges.ratings import clusters, numeric
+from llmframe.views import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,8 +66,8 @@ class Corrected(Findings):
         return self._draw(list(self.table.index), axes, f"mean, {self.confidence:.0%} interval")
 
     def _title(self) -> str:
-        shown = f"{self.estimate:.3f} ({self.low:.3f} to {self.high:.3f})"
-        return f"Corrected estimate {shown}, {self.confidence:.0%} interval"
+        interval = f"{shown(self.low)} to {shown(self.high)}"
+        return f"Corrected mean {shown(self.estimate)}, {self.confidence:.0%} interval {interval}"
 
 
 def corrected(
@@ -164,8 +165,8 @@ def corrected(
     return Corrected(table, tuple(notes), *found, used, confidence)
 
 
-@dataclass(frozen=True)
-class Labels:
+@dataclass(frozen=True, repr=False)
+class Labels(Sheet):
     """What `how_many_labels` found.
 
     Attributes:
@@ -183,6 +184,15 @@ class Labels:
     sd: float
     correlation: float
     rows: int
+
+    def _title(self) -> str:
+        return f"{counted(self.labels, 'label')} for an interval of width {self.width:g}"
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        yield "without a judge", f"{self.human_only:,}"
+        yield "sd", shown(self.sd)
+        yield "correlation", shown(self.correlation)
+        yield "judged rows", f"{self.rows:,}"
 
 
 def how_many_labels(

@@ -15,7 +15,7 @@ from llmframe.judges.libraries import library
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Findings", "counted"]
+__all__ = ["Findings", "counted", "shown"]
 
 
 class Findings:
@@ -55,8 +55,8 @@ class Findings:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = [str(self.table.index.name or ""), *map(str, self.table.columns)]
-        columns = [list(map(_shown, self.table.index))]
-        columns += [list(map(_shown, self.table.iloc[:, k])) for k in range(self.table.shape[1])]
+        columns = [list(map(shown, self.table.index))]
+        columns += [list(map(shown, self.table.iloc[:, k])) for k in range(self.table.shape[1])]
         return head, [list(row) for row in zip(*columns, strict=True)]
 
     def _draw(self, labels: Sequence[str], axes: Axes | None, xlabel: str) -> Axes:
@@ -88,7 +88,13 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A cell: three digits of a fraction, ``NA`` for what is missing.
+
+    Examples:
+        >>> shown(0.25), shown(float("nan")), shown(7), shown("ppi")
+        ('0.250', 'NA', '7', 'ppi')
+    """
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return "NA"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -3,7 +3,8 @@
 Angelopoulos et al. (2023), Prediction-powered inference, Science 382; Angelopoulos, Duchi & Zrnic
 (2023), PPI++, arXiv:2311.01453; Rogan & Gladen (1978), Am J Epidemiol 107; Lang & Reiczigel (2014),
 Prev Vet Med 113. ppi-python is not used: importing it silences every warning of the process, it
-brings numba, and it knows neither clusters nor small samples. The tests hold this to its figures.
+installs a package called `tests`, and it knows neither clusters nor small samples. The tests hold
+this to its figures.
 """
 
 from __future__ import annotations

@@ -41,12 +41,15 @@ class Ranking(Findings):
             system, low, high (infinite where it never lost, or never won), and its rows: n, wins,
             ties.
         probabilities: Chance that the system of the row beats that of the column.
+        stronger: Share of the resamples in which the system of the row is the stronger one; two
+            whose intervals overlap may still be told apart, as both lean on the same rows.
         notes: Rows that were left out, and what the strengths rest on.
         confidence: Of the intervals.
     """
 
     table: pd.DataFrame
     probabilities: pd.DataFrame
+    stronger: pd.DataFrame
     notes: tuple[str, ...]
     confidence: float
 
@@ -173,9 +176,12 @@ def ranking(
     ).sort_values("estimate", ascending=False, kind="stable")
     ordered = table["estimate"].to_numpy()
     chance = 1 / (1 + np.exp(ordered[None, :] - ordered[:, None]))
-    index = table.index
-    probabilities = pd.DataFrame(chance, index=index, columns=index.rename(None))
-    return Ranking(table, probabilities, tuple(notes), confidence)
+    drawn = drawn[:, [names.index(name) for name in table.index]]
+    above = (drawn[:, :, None] > drawn[:, None, :]).mean(axis=0)
+    index, columns = table.index, table.index.rename(None)
+    probabilities = pd.DataFrame(chance, index=index, columns=columns)
+    stronger = pd.DataFrame(above, index=index, columns=columns)
+    return Ranking(table, probabilities, stronger, tuple(notes), confidence)
 
 
 def _games(
