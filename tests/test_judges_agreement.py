@@ -196,6 +196,12 @@ def test_ordered_labels_must_be_ordered_alike() -> None:
         lf.agreement(out, "a", "b")
 
 
+def test_labels_outside_an_order_are_labels_where_no_order_is_asked_for() -> None:
+    out = pd.DataFrame({"a": pd.Series(["good", "bad"], dtype=ORDERED), "b": ["good", "Bad"]})
+    found = lf.agreement(out, "a", "b", ordinal=False, draws=100)
+    assert estimate(found, "accuracy") == 0.5
+
+
 def test_texts_are_no_labels() -> None:
     out = pd.DataFrame({"a": [f"text {k}" for k in range(1200)]})
     with pytest.raises(lf.SchemaError, match=r"1,200 different labels"):
@@ -264,7 +270,7 @@ def test_rows_that_are_copies_count_once_by_cluster() -> None:
 
 def test_clusters_are_refused_where_they_say_nothing() -> None:
     out = pd.DataFrame({"a": [1, 2, 3], "b": [1, 2, 2], "g": ["x", None, "y"]})
-    with pytest.raises(lf.SchemaError, match="1 rows have no 'g'"):
+    with pytest.raises(lf.SchemaError, match="'g' is missing in 1 of 3 rows"):
         lf.agreement(out, "a", "b", cluster="g")
     found = lf.agreement(out.assign(g="x"), "a", "b", cluster="g")
     assert found.table["low"].isna().all()

@@ -74,8 +74,8 @@ def clusters(data: pd.DataFrame, name: Hashable | None) -> npt.NDArray[np.int64]
     missing = int(series.isna().sum())
     if missing:
         raise SchemaError(
-            f"{missing} rows have no {name_text(name)!r}, so nothing says which rows belong "
-            "together. Fill the column or leave these rows out."
+            f"{name_text(name)!r} is missing in {missing:,} of {len(series):,} rows, so nothing "
+            "says where they belong. Fill the column or leave these rows out."
         )
     return pd.factorize(series)[0].astype(np.int64)
 
@@ -130,7 +130,7 @@ def ratings(data: pd.DataFrame, names: Sequence[Hashable], ordered: bool | None)
         both = ", ".join(f"{name_text(n)!r} {k}" for n, k in zip(names, kinds, strict=True))
         raise SchemaError(f"the raters' values cannot be matched: {both}. Give them one type.")
     used = {cell for own in cells for cell in own if cell is not None}
-    if declared is None or is_number:
+    if declared is None or is_number or ordered is False:
         values = tuple(sorted(used))
     else:
         values = declared
