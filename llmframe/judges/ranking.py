@@ -84,9 +84,9 @@ def ranking(
     """Rank systems by the Bradley-Terry model, from rows of which each compares two.
 
     Strengths are the maximum of the likelihood, with mean 0: the odds that one system beats
-    another are ``exp`` of their difference. A tie counts as half a win for each. Intervals come
-    from the Bayesian bootstrap (Rubin 1981), which gives every row some weight, so that no draw
-    tears the systems apart.
+    another are ``exp`` of their difference. A tie counts as half a win for each. Intervals are
+    normal, with the standard error of the Bayesian bootstrap (Rubin 1981), which gives every row
+    some weight, so that no draw tears the systems apart.
 
     Where a system won, or lost, all its rows, or a group of systems all rows against the others,
     the likelihood has no maximum (Ford 1957). Then every system is given one game against an
@@ -155,8 +155,9 @@ def ranking(
         weights = random.exponential(size=groups)
         weights *= groups / weights.sum()
         drawn[k] = _fit(_table(first, second, share, weights[own], count), games, strength)
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    low, high = np.quantile(drawn, tails, axis=0)
+    # Not the percentiles: of log strengths they held the truth in 93 of 100 simulations.
+    reach = float(library("scipy.stats").norm.ppf((1 + confidence) / 2)) * drawn.std(axis=0, ddof=1)
+    low, high = strength - reach, strength + reach
     # No resample has what never happened: a loss of the one, a win of the other.
     high[never_lost], low[never_won] = np.inf, -np.inf
     if groups < 2:
