@@ -23,9 +23,10 @@ from llmframe.errors import (
     SchemaError,
     StoreError,
 )
-from llmframe.functions import classify, extract, filter, map
+from llmframe.functions import classify, compare, extract, filter, judge, map
 from llmframe.jobs import Job
 from llmframe.options import get_options, set_options
+from llmframe.rubrics import Rubric
 from llmframe.submits import job, jobs, purge
 from llmframe.tuning import tune
 
@@ -55,6 +56,7 @@ __all__ = [
     "RowsFailed",
     "RowsFailedWarning",
     "RowsSkippedWarning",
+    "Rubric",
     "SchemaError",
     "StoreError",
     "agreement",
@@ -68,6 +70,7 @@ __all__ = [
     "how_many_labels",
     "job",
     "jobs",
+    "judge",
     "map",
     "options",
     "purge",

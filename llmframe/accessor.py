@@ -16,6 +16,7 @@ from llmframe import frames, joins
 from llmframe.engines import homes
 from llmframe.errors import StoreError, on_behalf, user_line, warn_user
 from llmframe.failures import FailureTable
+from llmframe.grading import prepare_compare, prepare_judge
 from llmframe.jobs import Job
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.keywords import spelled_out, undescribed
@@ -181,6 +182,8 @@ class FramePlans(_Holder):
     classify = _plan(prepare_classify)
     extract = _plan(prepare_extract)
     filter = _plan(prepare_filter)
+    judge = _plan(prepare_judge)
+    compare = _plan(prepare_compare)
     __call__ = map
 
 
@@ -191,6 +194,8 @@ class FrameSubmits(_Holder):
     classify = _on_frame(prepare_classify, submit)
     extract = _on_frame(prepare_extract, submit)
     filter = _on_frame(prepare_filter, submit)
+    judge = _on_frame(prepare_judge, submit)
+    compare = _on_frame(prepare_compare, submit)
     __call__ = map
 
 
@@ -201,6 +206,7 @@ class SeriesPlans(_Holder):
     classify = _plan(prepare_classify, ITSELF)
     extract = _plan(prepare_extract, ITSELF)
     filter = _plan(prepare_filter)
+    judge = _plan(prepare_judge)
     __call__ = map
 
 
@@ -211,6 +217,7 @@ class SeriesSubmits(_Holder):
     classify = _on_series(prepare_classify, submit)
     extract = _on_series(prepare_extract, submit)
     filter = _on_frame(prepare_filter, submit)
+    judge = _on_frame(prepare_judge, submit)
     __call__ = map
 
 
@@ -299,10 +306,14 @@ class FrameAccessor(_Looks):
     classify = _on_frame(prepare_classify, _frame)
     extract = _on_frame(prepare_extract, _frame)
     filter = _on_frame(prepare_filter, _frame)
+    judge = _on_frame(prepare_judge, _frame)
+    compare = _on_frame(prepare_compare, _frame)
     amap = _on_frame(prepare_map, _aframe)
     aclassify = _on_frame(prepare_classify, _aframe)
     aextract = _on_frame(prepare_extract, _aframe)
     afilter = _on_frame(prepare_filter, _aframe)
+    ajudge = _on_frame(prepare_judge, _aframe)
+    acompare = _on_frame(prepare_compare, _aframe)
     to_jsonl = _of_data(to_jsonl)
     from_jsonl = _of_data(from_jsonl)
 
@@ -324,10 +335,12 @@ class SeriesAccessor(_Looks):
     classify = _on_series(prepare_classify, _columns)
     extract = _on_series(prepare_extract, _columns)
     filter = _on_frame(prepare_filter, _columns)
+    judge = _on_frame(prepare_judge, _columns)
     amap = _on_frame(prepare_map, _acolumns)
     aclassify = _on_series(prepare_classify, _acolumns)
     aextract = _on_series(prepare_extract, _acolumns)
     afilter = _on_frame(prepare_filter, _acolumns)
+    ajudge = _on_frame(prepare_judge, _acolumns)
     to_jsonl = _of_data(to_jsonl)
     from_jsonl = _of_data(from_jsonl)
 
@@ -365,7 +378,8 @@ def document(verb: str, doc: str | None) -> None:
         (verb, f"Start it in the background; gives a `Job`. {doc}", (FrameSubmits, SeriesSubmits)),
     ):
         for holder in holders:
-            function = vars(holder)[name]
+            if (function := vars(holder).get(name)) is None:  # compare is for frames alone
+                continue
             known = {"self", *inspect.signature(function).parameters}
             function.__doc__ = undescribed(text, {"data", "source"} - known)
 

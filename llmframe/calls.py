@@ -17,6 +17,7 @@ from llmframe.brakes import output_limit
 from llmframe.calibration import CONTENT_FREE, probabilities
 from llmframe.errors import PromptError
 from llmframe.labels import Labels, labels_from
+from llmframe.panels import Panel, panel_from
 from llmframe.prompts import Prompt, build, prompt_from
 from llmframe.rendering import plain
 from llmframe.requests import KeyMaker, Message, Sampling
@@ -35,7 +36,8 @@ class Call:
     """Everything about a call but the frame.
 
     Attributes:
-        verb: ``"map"``, ``"classify"``, ``"extract"`` or ``"filter"``.
+        verb: ``"map"``, ``"classify"``, ``"extract"``, ``"filter"``, ``"judge"`` or
+            ``"compare"``.
         bind: Column and index names of a frame → the prompt on that frame.
         form: Output columns and the check on every reply.
         identity: What the engine adds to the keys, as it was when the job was made.
@@ -43,7 +45,7 @@ class Call:
         ceiling: Token limit that is sent where the user named none; None: the model's own.
         reply: The one that the engine then sends by itself; None: it sends none.
         reply_most: The largest that the model takes, where known.
-        labels: Of `classify`; None elsewhere.
+        labels: What is scored, or matched in another spelling; None: nothing is.
         choices: What to score, a text a label, where the engine can; None: nothing.
         calibration: How scores become probabilities when they are read.
         confidence: Give each label's probability too.
@@ -59,6 +61,8 @@ class Call:
         look: How the joined frame looks: dtype_backend, details, prefix, keep_failed, fill.
         around: What stands around a prompt that is a function: `build`'s keywords.
         once: The answers come from a file: nobody asks again, so a failure is final.
+        panel: How the requests of one row become its columns; None: a row is one request, and its
+            columns are the fields of `form`.
     """
 
     verb: str
@@ -85,6 +89,12 @@ class Call:
     look: Mapping[str, Any] = field(default_factory=dict)
     around: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
+    panel: Panel | None = None
+
+    @property
+    def asks(self) -> int:
+        """Requests a row."""
+        return 1 if self.panel is None else self.panel.size
 
     @property
     def sent(self) -> Sampling:
@@ -150,15 +160,19 @@ class Call:
                 value = decode(text)
             except (ValueError, RecursionError):
                 return None
+            name = self.form.fields[0].name
             only = {key.casefold(): item for key, item in value.items()}
-            text = str(only.get("label")) if set(only) == {"label"} else ""
+            text = str(only.get(name)) if set(only) == {name} else ""
         place = self.labels.match(text)
         return None if place is None else Reading((self.labels.values[place],), repaired=True)
 
     def decide(
         self, scores: Sequence[Sequence[float]], content_free: Sequence[Sequence[float]]
     ) -> tuple[list[Any], list[float]]:
-        """Labels and their probabilities from the scores of all rows, by the call's calibration."""
+        """Labels and their probabilities from the scores of all rows, by the call's calibration.
+
+        Where a panel wants the expected score, that stands in the place of the probability.
+        """
         if self.labels is None or not scores:
             return [], []
         method = self.calibration
@@ -166,10 +180,10 @@ class Call:
             method = "none"
         shares = probabilities(scores, content_free or None, method)
         best = shares.argmax(axis=1)
-        return (
-            [self.labels.values[place] for place in best],
-            shares[np.arange(len(best)), best].tolist(),
-        )
+        labels = [self.labels.values[place] for place in best]
+        if self.panel is not None and self.panel.expected:
+            return labels, (shares @ np.array(self.labels.values, dtype=float)).tolist()
+        return labels, shares[np.arange(len(best)), best].tolist()
 
     def stored(self, prompt: Prompt, keep_prompts: bool = True) -> str:
         """JSON from which `call_from` rebuilds the call, as far as JSON can say it.
@@ -211,6 +225,7 @@ class Call:
                 "code": self.code,
                 "look": dict(self.look),
                 "around": plain(self.around) if keep_prompts and prompt.code else {},
+                **({} if self.panel is None else {"panel": self.panel.stored()}),
             }
         )
 
@@ -225,6 +240,7 @@ def call_from(
     labels = data.pop("labels")
     content_free = tuple(tuple(messages) for messages in data.pop("content_free"))
     choices = data.pop("choices")
+    panel = panel_from(data.pop("panel", None))
     columns = tuple(tuple(n) if isinstance(n, list) else n for n in data.pop("columns"))
     rebuilt = form or form_from(data.pop("form"))
     data.pop("form", None)
@@ -236,6 +252,7 @@ def call_from(
         content_free=content_free,
         choices=None if choices is None else tuple(choices),
         columns=columns,
+        panel=panel,
         **data,
     )
 

@@ -7,6 +7,7 @@ from typing import Any, Unpack, cast, overload
 import pandas as pd
 
 from llmframe.accessor import ITSELF, Columns, document, result
+from llmframe.grading import prepare_compare, prepare_judge
 from llmframe.keywords import Common, described, spelled_out
 from llmframe.verbs import (
     prepare_classify,
@@ -15,7 +16,7 @@ from llmframe.verbs import (
     prepare_map,
 )
 
-__all__ = ["classify", "extract", "filter", "map"]
+__all__ = ["classify", "compare", "extract", "filter", "judge", "map"]
 
 
 @overload
@@ -145,6 +146,90 @@ def filter(data: Any, condition: Any, *, keep_failed: bool = False, **common: An
     return result(prepare_filter(data, condition, keep_failed=keep_failed, **common))
 
 
+@overload
+def judge(data: pd.DataFrame, rubric: Any, *, answer: Any, **keywords: Any) -> pd.DataFrame: ...
+@overload
+def judge(data: pd.Series, rubric: Any, **keywords: Any) -> Columns: ...
+def judge(data: Any, rubric: Any, **keywords: Any) -> Any:
+    """Let a model score each row by a rubric.
+
+    Args:
+        data: DataFrame, or a Series (then `answer` is left out).
+        rubric: What to go by: a text, a `Rubric`, or criteria as a list of names or a dict
+            name → description. Criteria are scored apart, in columns ``score_<criterion>``, and
+            ``score`` is their weighted mean.
+        answer: What is judged: a column name or a template.
+        question: What was asked, likewise; None: the answer stands alone.
+        reference: A right answer to compare with, likewise; rows without one are judged without.
+        scale: ``(low, high)`` for whole numbers, ``"binary"`` for pass or fail, or labels from
+            the worst to the best.
+        explain: Reason before the score, in a column ``score_reason``.
+        expected: Add ``score_expected``, the mean of the scores weighted by their probabilities
+            (as in G-Eval), where the engine gives these; takes ``explain=False``.
+        n: Votes a row, each a request of its own, at temperature 1 where you give none. The score
+            is their median (of an even number the lower of the middle two); ``score_spread`` says
+            how far they are apart, and ``score_votes`` lists them. A row with half of its votes
+            or more missing has no score.
+        **keywords: Keywords of every verb.
+
+    Returns:
+        The frame with ``score``: Int64 for numbers, boolean for ``"binary"``, an ordered
+        Categorical for labels, Float64 for a total of criteria. NA where there is no judgement.
+
+    Raises:
+        SchemaError: The rubric or the scale cannot be used; nothing was sent.
+        PromptError: A column is unknown; nothing was sent.
+
+    Examples:
+        >>> import pandas as pd, llmframe as lf
+        >>> engine = lf.testing.FakeEngine({"reason": "It is short and right.", "score": 5})
+        >>> df = pd.DataFrame({"asked": ["2 + 2?"], "said": ["4"]})
+        >>> out = lf.judge(df, "Is it right?", question="asked", answer="said", model=engine)
+        >>> out["score"].tolist(), out["score"].dtype
+        ([5], Int64Dtype())
+    """
+    return result(prepare_judge(data, rubric, **keywords))
+
+
+def compare(data: pd.DataFrame, a: Any, b: Any, criterion: str, **keywords: Any) -> pd.DataFrame:
+    """Let a model say which of two texts is the better one, row by row.
+
+    Args:
+        data: DataFrame.
+        a: One text: a column name or a template.
+        b: The other.
+        criterion: What makes one the better, such as ``"Which answer is more helpful?"``.
+        question: What both answer, as a column name or a template; None: they stand alone.
+        reference: A right answer, likewise; rows without one are compared without.
+        swap: Ask in both orders, two requests a row: where they name different winners, which is
+            the judge's liking for a place, there is none.
+        ties: Neither need be better.
+        explain: Reason before the winner, in a column ``winner_reason``.
+        **keywords: Keywords of every verb.
+
+    Returns:
+        The frame with a Categorical ``winner`` (``a``, ``b`` and, with `ties`, ``tie``), and with
+        `swap` a boolean ``winner_consistent``.
+
+    Raises:
+        SchemaError: The criterion cannot be used; nothing was sent.
+        PromptError: A column is unknown; nothing was sent.
+
+    Examples:
+        >>> import pandas as pd, llmframe as lf
+        >>> def polite(text):
+        ...     first, _ = text.split("<second>")
+        ...     return {"winner": "first" if "please" in first else "second"}
+        >>> df = pd.DataFrame({"x": ["Wait, please."], "y": ["Wait."]})
+        >>> engine = lf.testing.FakeEngine(polite)
+        >>> out = lf.compare(df, "x", "y", "Politer?", explain=False, model=engine)
+        >>> out["winner"].tolist(), out["winner_consistent"].tolist()
+        (['a'], [True])
+    """
+    out: pd.DataFrame = result(prepare_compare(data, a, b, criterion, **keywords))
+    return out
+
+
 # What a checker sees in the overloads, for `help` and completion; and the same words wherever the
 # verb is: on frames and Series, as plan, as job, awaited.
 for _verb, _prepare in (
@@ -152,6 +237,8 @@ for _verb, _prepare in (
     (classify, prepare_classify),
     (extract, prepare_extract),
     (filter, prepare_filter),
+    (judge, prepare_judge),
+    (compare, prepare_compare),
 ):
     cast(Any, _verb).__signature__ = spelled_out(_prepare, 0, self=False)
     _verb.__doc__ = described(_verb.__doc__)

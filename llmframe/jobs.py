@@ -181,7 +181,7 @@ class Job(Awaited):
         self._refuse_foreign_columns(df)
         outcome = self.on(df, call)
         strangers = foreign(outcome, self._journal, self.id)
-        if call is not self._call and strangers < int((outcome.work.inverse >= 0).sum()):
+        if call is not self._call and strangers < int(outcome.work.asked.sum()):
             self._call = call
             remember(self.id, call, self._journal)  # for what `df.llm` will ask of the frame
         self._tell(outcome, strangers)
@@ -225,7 +225,8 @@ class Job(Awaited):
     def label_texts(self) -> Any:
         """Labels of its rows as they were stored, as text; an index."""
         rows = self._journal.rows(self.id)
-        return joins.labels_index([text for _, _, _, texts in rows for text in texts or ()])
+        labels = [text for _, _, _, texts in rows for text in texts or ()]
+        return joins.labels_index(labels[:: self._call.asks])  # one a request, which a row has many of
 
     def _tell(self, outcome: Outcome, strangers: int) -> None:
         if not self._going:
@@ -292,14 +293,14 @@ class Job(Awaited):
         """The rows of `df`, less those that had a value which the call kept."""
         work = compiled(call, frames.Table(df))
         if call.look.get("fill"):
-            here = work.inverse >= 0
+            here = work.asked
             mine = {
                 chunk[i : i + 16]
                 for _, chunk, _, _ in self._journal.rows(self.id)
                 for i in range(0, len(chunk), 16)
             }
             foreign = np.array([key not in mine for key in work.keys], dtype=bool)
-            here[here] = foreign[work.inverse[here]]
+            here[here] = foreign[work.places[here]].any(axis=1)
             work.keep(here & ~frames.unfilled(df, call.columns))
         return work
 
@@ -308,16 +309,17 @@ class Job(Awaited):
         if not -work.count <= row < work.count:
             raise IndexError(f"position={row}: the frame has {work.count:,} rows.")
         shown = joins.label_text(label) if position is None else f"at position {position}"
-        place = int(work.inverse[row])
-        if place < 0:
+        places = list(dict.fromkeys(work.places[row].tolist()))
+        if places[0] < 0:
             failure = work.failures.get(row)
             note = "it had a value, which was kept"
             if work.status[row] != KEPT:
                 note = failure.message if failure else "a cell is missing"
             return Trace(shown, (), (), note)
-        key = work.keys[place]
-        entries = self._journal.replies([key]).get(key, [])
-        return Trace(shown, work.request(place).messages, judged(work.call, entries))
+        found = self._journal.replies([work.keys[place] for place in places])
+        entries = [entry for place in places for entry in found.get(work.keys[place], [])]
+        # Further requests of the row are that text once more, or its parts in another order.
+        return Trace(shown, work.request(places[0]).messages, judged(work.call, entries))
 
     def on(self, df: Any, call: Call | None = None) -> Outcome:
         """What became of the rows of `df`, matched by key."""

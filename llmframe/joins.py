@@ -19,7 +19,8 @@ from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
 from llmframe.failures import FailedRow, failures_frame
 from llmframe.journal import Entry, Journal
-from llmframe.outcomes import Lost, Outcome
+from llmframe.outcomes import Lost, Outcome, column
+from llmframe.panels import Panel
 from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
 from llmframe.work import FAILED, STATUS
@@ -48,6 +49,8 @@ _DETAILS: Final[tuple[tuple[str, str], ...]] = (
 
 def outputs(call: Call) -> list[tuple[Hashable, Field]]:
     """Name and field of each output column, in the order of the outcome's values."""
+    if call.panel is not None:
+        return list(zip(call.columns, call.panel.fields(), strict=True))
     # A few texts are allowed, and still the column is declared as text.
     fields = [
         replace(field, kind="str") if field.dtype == "str" else field for field in call.form.fields
@@ -65,7 +68,7 @@ def _in_order(call: Call) -> list[int]:
     A model gives its reason before its label; a reader looks for the label first.
     """
     names = [field.name for _, field in outputs(call)]
-    ahead = {"label": 0, "confidence": 1} if call.labels is not None else {}
+    ahead = {"label": 0, "confidence": 1} if call.verb == "classify" else {}
     return sorted(range(len(names)), key=lambda place: ahead.get(names[place], 2))
 
 
@@ -80,9 +83,9 @@ def joined(
     more: Sequence[frames.Column] = (),
 ) -> Any:
     """The frame with its new columns; rows without an answer are NA."""
-    made = outputs(call)
+    made, rows = outputs(call), outcome.rows()
     columns = [
-        frames.Column(*made[place], outcome.column(place), fill=fill) for place in _in_order(call)
+        frames.Column(*made[place], column(rows, place), fill=fill) for place in _in_order(call)
     ]
     return frames.attach(data, [*columns, *more], job=job, dtype_backend=dtype_backend)
 
@@ -108,10 +111,12 @@ def details(prefix: str, outcome: Outcome, journal: Journal) -> list[frames.Colu
     lost = dict(outcome.lost_rows())
     rows: dict[str, list[Any]] = {name: [] for name, _ in _DETAILS}
     for position, state in enumerate(outcome.row_status().tolist()):
-        place = int(work.inverse[position])
-        replies = entries.get(work.keys[place], []) if place >= 0 else []
+        places = work.places[position].tolist()
+        asked = [place for place in dict.fromkeys(places) if place >= 0]
+        replies = [entry for place in asked for entry in entries.get(work.keys[place], [])]
         failure = lost[position].failure if position in lost else None
-        billed = replies if place >= 0 and work.first[place] == position else []
+        own = [work.keys[place] for place in asked if work.row_of(place) == position]
+        billed = [entry for key in own for entry in entries.get(key, [])]
         usage = sum((entry.usage for entry in billed if entry.usage), Usage())
         priced = any(entry.cost is not None for entry in replies)
         rows["status"].append(STATUS[state])
@@ -342,8 +347,9 @@ def failed_text(call: Call, outcome: Outcome) -> str:
             again += f', less the {told:,} that the provider refused (retry="all" asks them too)'
         if unread:
             again += f"; the {unread:,} answers that need a class are read by join(df, schema=…)"
+    panel = "" if call.panel is None else f" ({call.panel.summary(outcome.rows())})"
     return (
-        f"{kinds.total():,} of {outcome.work.count:,} rows are NA: {', '.join(parts)}. "
+        f"{kinds.total():,} of {outcome.work.count:,} rows are NA: {', '.join(parts)}{panel}. "
         f"See out.llm.failures(); {again}."
     )
 
@@ -352,6 +358,15 @@ def lost_text(call: Call, outcome: Outcome) -> str:
     """What ``errors="raise"`` raises for; empty where the frame is all that was asked for."""
     failed = failed_text(call, outcome) if outcome.counts()["failed"] else None
     return " ".join(text for text in (failed, unmet_text(call, outcome)) if text)
+def _warn_of_panel(panel: Panel, outcome: Outcome) -> None:
+    if partial := outcome.partial():
+        warn_user(
+            f"{partial:,} of {outcome.work.count:,} rows are scored although some of their votes "
+            f"failed: those are None in the list of votes. The same call asks only these.",
+            RowsFailedWarning,
+        )
+    if panel.size > 1 and (notice := panel.notice(outcome.rows())) is not None:
+        warn_user(notice)
 
 
 def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool = False) -> None:
@@ -368,14 +383,18 @@ def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool =
     if unmet is not None and not counts["pending"]:
         # No cell shows it, so "coerce" does not hide it.
         warn_user(unmet)
-    if call.confidence and scores and call.choices is not None:
+    expected = call.panel is not None and call.panel.expected
+    if (call.confidence or expected) and scores and call.choices is not None:
         labelled = [place for place, row in enumerate(outcome.values) if row is not None]
         without = sum(place not in outcome.scores for place in labelled)
         if without:
+            what, of = ("expected score", "scores") if expected else ("confidence", "labels")
             warn_user(
-                f"the confidence is NA for {without:,} of {len(labelled):,} labels: their replies "
+                f"the {what} is NA for {without:,} of {len(labelled):,} {of}: their replies "
                 f"came without probabilities."
             )
+    if call.panel is not None and call.errors != "coerce":
+        _warn_of_panel(call.panel, outcome)
     if work.partly:
         warn_user(
             f"{work.partly:,} of {work.count:,} rows were skipped because a cell that the prompt "

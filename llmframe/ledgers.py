@@ -21,7 +21,6 @@ class Ledger:
 
     Attributes:
         total: Rows that are asked or were answered before.
-        rows: Of those, ``ok``, ``cached`` and ``failed`` so far.
         usage: Tokens, failed rows included.
         cost: US$, as far as prices are known.
         saved: US$ that the provider's prompt cache saved, less what writing to it cost.
@@ -36,8 +35,9 @@ class Ledger:
     def __init__(self, work: Work) -> None:
         asked = work.inverse[work.inverse >= 0]
         self._weight = np.bincount(asked, minlength=len(work)).tolist()
-        self.total = sum(self._weight)
-        self.rows = dict.fromkeys(("ok", "cached", "failed"), 0)
+        self._asks = work.call.asks
+        self.total = sum(self._weight) // self._asks
+        self._settled = dict.fromkeys(("ok", "cached", "failed"), 0)
         self.usage, self.cost, self.saved = Usage(), 0.0, 0.0
         self.maybe_paid = self.extra = self.conflicts = self.repaired = 0
         self.models: set[str] = set()
@@ -52,11 +52,11 @@ class Ledger:
 
     def settle(self, status: str, place: int) -> None:
         """A request is at its end, and so are the rows that share it."""
-        self.rows[status] += self._weight[place]
+        self._settled[status] += self._weight[place]
 
     def reopen(self, status: str, place: int) -> None:
         """A request was not at its end after all."""
-        self.rows[status] -= self._weight[place]
+        self._settled[status] -= self._weight[place]
 
     def recount(self, counts: Mapping[str, int], unasked: int) -> None:
         """Rows by status, after they were looked at together; `unasked` of the failed are none."""
@@ -71,9 +71,20 @@ class Ledger:
             self.latencies.append(latency)
 
     @property
+    def rows(self) -> dict[str, int]:
+        """Rows ``ok``, ``cached`` and ``failed`` so far.
+
+        Of rows with several requests it is an estimate until all have settled: a third of the
+        requests counts as a third of the rows.
+        """
+        cached, failed = (self._settled[name] // self._asks for name in ("cached", "failed"))
+        done = sum(self._settled.values()) // self._asks
+        return {"ok": done - cached - failed, "cached": cached, "failed": failed}
+
+    @property
     def empty(self) -> bool:
         """Whether nothing was answered by this run, and nothing paid."""
-        return not (self.rows["ok"] or self.maybe_paid) and self.usage == Usage()
+        return not (self._settled["ok"] or self.maybe_paid) and self.usage == Usage()
 
     def late(self, first: Sequence[Entry], text: str | None) -> None:
         """One more reply to a request that had these already."""

@@ -39,7 +39,7 @@ def foreign(outcome: Outcome, journal: Journal, job: str) -> int:
             unknown.pop(chunk[at : at + 16], None)
     if not stored:  # its process died before, or it was refused at once: nobody can tell
         return 0
-    return int(np.isin(work.inverse, list(unknown.values())).sum())
+    return int(np.isin(work.places, list(unknown.values())).any(axis=1).sum())
 
 
 def tell(outcome: Outcome, strangers: int, status: JobStatus, again: bool) -> None:
@@ -54,7 +54,7 @@ def tell(outcome: Outcome, strangers: int, status: JobStatus, again: bool) -> No
         again: Its engine can be made again in any process.
     """
     work, name = outcome.work, status.id
-    asked = int((work.inverse >= 0).sum())
+    asked = int(work.asked.sum())
     if strangers and strangers == asked:
         warn_user(
             f"none of the {len(work):,} prompts of this frame is one that job {name} asked. Is it "

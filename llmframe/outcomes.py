@@ -15,7 +15,17 @@ from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import Reading
 from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, STATUS, Work
 
-__all__ = ["TRIES", "Lost", "Outcome", "Settled", "entry_of", "in_doubt", "outcome_of", "settle"]
+__all__ = [
+    "TRIES",
+    "Lost",
+    "Outcome",
+    "Settled",
+    "column",
+    "entry_of",
+    "in_doubt",
+    "outcome_of",
+    "settle",
+]
 
 TRIES: Final = 3
 """Further tries after a timeout, a lost connection, a server error or a lost result."""
@@ -246,9 +256,20 @@ class Outcome:
 
     def row_status(self) -> npt.NDArray[np.uint8]:
         """Place in `STATUS` for each row of the frame."""
-        status = self.work.status.copy()
-        asked = self.work.inverse >= 0
-        status[asked] = self.status[self.work.inverse[asked]]
+        work = self.work
+        status, asked = work.status.copy(), work.asked
+        own = self.status[work.places[asked]]
+        panel = work.call.panel
+        if panel is None:
+            status[asked] = own[:, 0]
+        else:
+            new, old = own == OK, own == CACHED
+            enough = (new | old).sum(axis=1) >= panel.quorum
+            found = np.where(enough, np.where(new.any(axis=1), OK, CACHED), FAILED)
+            # What is still to come may change the row.
+            for open_ in (PENDING, IN_DOUBT):
+                found[(own == open_).any(axis=1)] = open_
+            status[asked] = found
         for row, lost in self.turned.items():
             status[row] = PENDING if lost.failure.retryable else FAILED
         return status
@@ -269,28 +290,52 @@ class Outcome:
         counts["ok"] += unread
         return counts
 
-    def column(self, place: int) -> list[Any]:
-        """Values of field `place`, one a row of the frame; None where there is none."""
-        values = self.values
-        column = [
-            None if i < 0 or (row := values[i]) is None or len(row) <= place else row[place]
-            for i in self.work.inverse.tolist()
+    def rows(self) -> list[tuple[Any, ...] | None]:
+        """What each row of the frame came to, a value an output column; None where nothing did."""
+        values, panel = self.values, self.work.call.panel
+        if panel is None:
+            rows = [None if i < 0 else values[i] for i in self.work.inverse.tolist()]
+            for position in self.turned:
+                rows[position] = None
+            return rows
+        status, places = self.row_status().tolist(), self.work.places.tolist()
+        return [
+            panel.row([values[i] for i in own]) if state in {OK, CACHED} else None
+            for state, own in zip(status, places, strict=True)
         ]
-        for position in self.turned:
-            column[position] = None
-        return column
+
+    def column(self, place: int) -> list[Any]:
+        """Values of output column `place`, one a row of the frame; None where there is none."""
+        return column(self.rows(), place)
 
     def lost_rows(self) -> Iterator[tuple[int, Lost]]:
         """Position and loss of each failed row, in row order."""
         failed = np.flatnonzero(self.row_status() == FAILED)
+        panel = self.work.call.panel
         for position in failed.tolist():
-            place = int(self.work.inverse[position])
+            places = self.work.places[position].tolist()
             if position in self.turned:
                 yield position, self.turned[position]
-            elif place >= 0:
-                yield position, self.losses[place]
-            else:
+                continue
+            if places[0] < 0:
                 yield position, Lost(self.work.failures[position])
+                continue
+            ask, place = next((a, i) for a, i in enumerate(places) if i in self.losses)
+            lost = self.losses[place]
+            if panel is not None and panel.size > 1:
+                told = f"{panel.name(ask)}: {lost.failure.message}"
+                lost = replace(lost, failure=replace(lost.failure, message=told))
+            yield position, lost
+
+    def partial(self) -> int:
+        """Rows with an answer although some of their requests have failed."""
+        good = np.isin(self.row_status(), (OK, CACHED))
+        return int((self.status[self.work.places[good]] == FAILED).any(axis=1).sum())
+
+
+def column(rows: Sequence[tuple[Any, ...] | None], place: int) -> list[Any]:
+    """Value `place` of each row; None where there is none."""
+    return [None if row is None or len(row) <= place else row[place] for row in rows]
 
 
 def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outcome:

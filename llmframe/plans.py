@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,7 +48,8 @@ class Plan(Sheet):
         cost_limit: US$ if every reply used its token limit in full; None where unknown.
         advice: Sentences on how to do better; may be empty.
         prompts: The first rendered prompts, as text.
-        keys: Key of each row in hex; None where the row is not asked.
+        keys: Key of each row in hex, of its first request where it has several; None where the
+            row is not asked.
         pilot: Rows that the plan bought, and kept.
         sample: With a pilot: rows that have replies and that `interval` rests on; those of
             `pilot` and, before them, what was answered already.
@@ -193,6 +194,19 @@ def estimate(work: Work, run: Run, engine: Engine | BatchEngine) -> tuple[int, i
     return round(mean * len(places)), len(places) * (min(reply, limit) if limit else reply)
 
 
+def _shown(work: Work, places: Sequence[int]) -> list[int]:
+    """The first two requests that differ: votes are one text, sent again."""
+    panel = work.call.panel
+    if panel is None or panel.swaps:
+        return list(places[:2])
+    found: dict[int, int] = {}
+    for place in places:
+        found.setdefault(work.row_of(place), place)
+        if len(found) == 2:
+            break
+    return list(found.values())
+
+
 def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable[str] = ()) -> Plan:
     """What `run` would send.
 
@@ -212,9 +226,9 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     counts = run.outcome.counts()
     prompts = tuple(
         "\n\n".join(f"[{m['role']}] {m['content']}" for m in work.request(place).messages)
-        for place in (places or range(len(work.keys)))[:2]
+        for place in _shown(work, places or range(len(work.keys)))
     )
-    keys = tuple(None if i < 0 else work.keys[i].hex() for i in work.inverse.tolist())
+    keys = tuple(None if i < 0 else work.keys[i].hex() for i in work.places[:, 0].tolist())
     expected = live.cost(usage) if live else None
     expected_batch = batch.cost(usage) if batch else None
     guess = batch.guess if batch else ""

@@ -22,11 +22,13 @@ from llmframe.callables import Function
 from llmframe.columns import Columns, name_text
 from llmframe.errors import PromptError, sentence
 from llmframe.rendering import Message, RowError, format_value, is_missing, plain, surrogate
+from llmframe.sections import Fenced, Sections, sections_from
 from llmframe.templates import Source, Template
 
 __all__ = [
     "Prompt",
     "RowError",
+    "Sections",
     "Source",
     "build",
     "format_value",
@@ -58,7 +60,7 @@ class Prompt:
     text: str | None
     code: str | None
     advice: str | None
-    _renderer: Template | Function = field(repr=False, compare=False)
+    _renderer: Template | Function | Fenced = field(repr=False, compare=False)
     _without: Mapping[str, tuple[Message, ...]] = field(repr=False, compare=False)
     _stored: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -70,7 +72,7 @@ class Prompt:
         """
         return self._renderer.missing(values)
 
-    def render(self, values: Sequence[Any]) -> tuple[Message, ...]:
+    def render(self, values: Sequence[Any], swapped: bool = False) -> tuple[Message, ...]:
         """The row's conversation: `shared`, then the row's own messages.
 
         An example that is identical to the row is left out, since it would give the answer
@@ -78,14 +80,16 @@ class Prompt:
 
         Args:
             values: The cells of `columns`, in that order.
+            swapped: With the two texts that `Sections.swaps` names in each other's place.
 
         Raises:
             RowError: This row cannot be rendered.
         """
         own = self._renderer.messages(values)
-        if self._without:
-            return self._without.get(_identity(own), self.shared) + own
-        return self.shared + own
+        shared = self._without.get(_identity(own), self.shared) if self._without else self.shared
+        if swapped and isinstance(self._renderer, Fenced):
+            own = self._renderer.swapped(values)
+        return shared + own
 
     def shared_by(self, messages: Sequence[Message]) -> int:
         """How many of `shared` a rendered conversation starts with: all but for an example."""
@@ -102,7 +106,7 @@ class Prompt:
 
 
 def build(
-    prompt: str | Source | Callable[[Mapping[Any, Any]], Any],
+    prompt: str | Source | Sections | Callable[[Mapping[Any, Any]], Any],
     names: Sequence[Hashable],
     index_names: Sequence[Hashable] = (),
     *,
@@ -113,8 +117,8 @@ def build(
     """Compile a prompt against a frame's columns.
 
     Args:
-        prompt: A template, what `source_template` gave, or a function that takes a read-only
-            dict of the row's own values and returns text or a list of messages.
+        prompt: A template, what `source_template` gave, `Sections` of such, or a function that
+            takes a read-only dict of the row's own values and returns text or a list of messages.
         names: Column labels in order; one for a Series.
         index_names: Names of the index levels, None where a level has none.
         system: Constant text for the system message; braces in it are braces.
@@ -135,11 +139,13 @@ def build(
         {'role': 'user', 'content': 'Translate: Guten Tag'}
     """
     columns = Columns(names, index_names)
-    renderer: Template | Function
+    renderer: Template | Function | Fenced
     if isinstance(prompt, str):
         prompt = Source("template", prompt)
     if isinstance(prompt, Source):
         renderer = Template(prompt, columns, blank=blank)
+    elif isinstance(prompt, Sections):
+        renderer = Fenced(prompt, columns, blank=blank)
     elif callable(prompt):
         renderer = Function(prompt, columns)
     else:
@@ -171,14 +177,19 @@ def prompt_from(
             f"the prompt was the function {stored['code'].partition('#')[0]!r}, which is not "
             "stored. Pass it again: join(df, prompt=…)."
         )
-    source = Source(
-        stored["kind"],
-        stored["template"],
-        tuple(stored["columns"]),
-        stored["before"],
-        stored["after"],
-    )
-    renderer = Template(source, Columns(names, index_names), blank=stored["blank"])
+    columns, blank = Columns(names, index_names), stored["blank"]
+    renderer: Template | Fenced
+    if stored["kind"] == "sections":
+        renderer = Fenced(sections_from(stored), columns, blank=blank)
+    else:
+        source = Source(
+            stored["kind"],
+            stored["template"],
+            tuple(stored["columns"]),
+            stored["before"],
+            stored["after"],
+        )
+        renderer = Template(source, columns, blank=blank)
     pairs = [tuple(pair) for pair in stored["examples"]]
     return _assemble(renderer, tuple(stored["system"]), pairs)
 
@@ -235,7 +246,7 @@ def _system(system: str | None) -> tuple[Message, ...]:
 
 
 def _assemble(
-    renderer: Template | Function,
+    renderer: Template | Function | Fenced,
     system: tuple[Message, ...],
     pairs: Sequence[tuple[Message, ...]],
 ) -> Prompt:
@@ -269,7 +280,7 @@ def _identity(own: Sequence[Message]) -> str:
 
 
 def _example(
-    number: int, item: Any, renderer: Template | Function, columns: Columns
+    number: int, item: Any, renderer: Template | Function | Fenced, columns: Columns
 ) -> tuple[Message, ...]:
     """An example as the messages of a row, then the answer."""
     if isinstance(item, Mapping):
@@ -297,7 +308,7 @@ def _example(
 
 
 def _split_record(
-    item: Mapping[Any, Any], renderer: Template | Function, columns: Columns
+    item: Mapping[Any, Any], renderer: Template | Function | Fenced, columns: Columns
 ) -> tuple[dict[Any, Any], Any]:
     """A record of an example table: the frame's columns are inputs, the rest is the answer."""
     used = {columns.label(position) for position in renderer.columns} | set(renderer.labels)
@@ -306,7 +317,9 @@ def _split_record(
     return inputs, next(iter(rest.values())) if len(rest) == 1 else rest or None
 
 
-def _inputs(number: int, inputs: Any, renderer: Template | Function, columns: Columns) -> list[Any]:
+def _inputs(
+    number: int, inputs: Any, renderer: Template | Function | Fenced, columns: Columns
+) -> list[Any]:
     if not isinstance(inputs, Mapping):
         if len(renderer.columns) == 1:
             return [inputs]

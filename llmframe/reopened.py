@@ -9,9 +9,10 @@ from typing import Any, Final, Protocol
 from llmframe import joins
 from llmframe.calls import Call
 from llmframe.journal import Journal
-from llmframe.outcomes import Lost, is_spent, settle
+from llmframe.outcomes import Lost, is_spent, outcome_of, settle
 from llmframe.prompts import build
 from llmframe.schemas.forms import form_again
+from llmframe.stored import stored_work
 from llmframe.work import Work
 
 __all__ = ["remember", "remembered", "save_rows", "stored_failures", "with_code"]
@@ -42,20 +43,29 @@ class Labelled(Protocol):
 
 
 def save_rows(journal: Journal, name: str, work: Work, table: Labelled) -> None:
-    """Key and label of each row, so that another process can name the rows that failed."""
+    """Key and label of each row, so that another process can name the rows that failed.
+
+    A row with several requests has as many lines.
+    """
     missing = bytes(16)
-    inverse = work.inverse.tolist()
-    for start in range(0, work.count, 4096):
-        stop = min(start + 4096, work.count)
+    inverse, asks = work.inverse.tolist(), work.call.asks
+    status = work.status.repeat(asks)
+    for start in range(0, len(inverse), 4096):
+        stop = min(start + 4096, len(inverse))
         keys = b"".join(work.keys[i] if i >= 0 else missing for i in inverse[start:stop])
-        labels = [table.label_text(position) for position in range(start, stop)]
-        journal.save_rows(name, keys, work.status[start:stop].tobytes(), labels, start)
+        labels = [table.label_text(line // asks) for line in range(start, stop)]
+        journal.save_rows(name, keys, status[start:stop].tobytes(), labels, start)
 
 
 def stored_failures(call: Call, journal: Journal, job: str) -> Any:
     """The failed rows of a job from the journal alone, on the labels that were stored as text."""
     labels: list[str] = []
     lost: list[tuple[int, Lost]] = []
+    record = journal.job(job) if call.asks > 1 else None
+    if record is not None:
+        labels = [text for *_, texts in journal.rows(job) for text in texts or ()][:: call.asks]
+        outcome = outcome_of(stored_work(journal, record, call), journal)
+        return joins.failures(joins.labels_index(labels), outcome.lost_rows())
     for start, keys, _, texts in journal.rows(job):
         chunk = [keys[i : i + 16] for i in range(0, len(keys), 16)]
         found = journal.replies(chunk)

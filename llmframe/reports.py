@@ -146,6 +146,7 @@ class Report(Sheet):
         error: What ended the job early.
         estimate: US$ that the job was expected to cost when it was submitted; None where unknown.
         saved: US$ that the provider's prompt cache saved, less what writing to it cost.
+        came_to: What a judge's rows came to, and how many of them have a score; else empty.
     """
 
     status: JobStatus
@@ -160,6 +161,7 @@ class Report(Sheet):
     error: str | None = None
     estimate: float | None = None
     saved: float = 0.0
+    came_to: str = ""
 
     def _title(self) -> str:
         done = self.status.ok + self.status.cached
@@ -173,6 +175,8 @@ class Report(Sheet):
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "state", self.status.shown_state
         yield from self.status.standing()
+        if self.came_to:
+            yield "came to", self.came_to
         usage = self.status.usage
         if usage is not None:
             yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"

@@ -107,7 +107,7 @@ def _answered_since(
     counts = dict(record.counts)
     tallies = journal.tally(work.keys, ended)
     new = np.array([key in tallies and tallies[key].new > 0 for key in work.keys], dtype=bool)
-    rows = int(new[work.inverse[work.inverse >= 0]].sum())
+    rows = int(new[work.places[work.asked]].any(axis=1).sum())
     for status in ("pending", "in_doubt", "failed"):
         moved = min(rows, counts.get(status, 0))
         counts[status] = counts.get(status, 0) - moved

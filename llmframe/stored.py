@@ -56,9 +56,14 @@ class StoredWork(Work):
             # By its unbound name: `super()` does not find its way in a slotted dataclass.
             return Work.request(self, place)
         key, call = self.keys[place], self.call
-        messages = self._messages(key) or ()
-        position = int(self.first[place])
-        return Request(key, position, messages, call.form.schema, call.choices, call.sent)
+        return Request(
+            key,
+            self.row_of(place),
+            self._messages(key) or (),
+            call.form.schema,
+            call.choices,
+            self.sampling(place),
+        )
 
     def _messages(self, key: bytes) -> tuple[Message, ...] | None:
         stored = self.journal.prompt(key)
@@ -71,7 +76,8 @@ class StoredWork(Work):
         for own in (tail, tail[:-2]):
             for count in range(len(shared), -1, -1):
                 messages = (*shared[:count], *own)
-                if messages and maker.key(messages) == key:
+                samples = range(self.call.asks if messages else 0)
+                if any(maker.key(messages, sample) == key for sample in samples):
                     return messages
         return None if self.call.dedupe else (*shared, *tail)
 
@@ -83,7 +89,7 @@ def stored_work(journal: Journal, record: JobRecord, call: Call) -> StoredWork:
         StoreError: They were not stored.
     """
     keys, positions = bytearray(), []
-    status = np.zeros(record.count, dtype=np.uint8)
+    status = np.zeros(record.count * call.asks, dtype=np.uint8)
     nothing = bytes(16)
     seen = 0
     for start, chunk, states, _ in journal.rows(record.id):
@@ -94,12 +100,14 @@ def stored_work(journal: Journal, record: JobRecord, call: Call) -> StoredWork:
             if key != nothing:
                 keys += key
                 positions.append(start + place)
-    if seen != record.count:
+    asks = call.asks
+    if seen != record.count * asks:
         raise StoreError(
-            f"job {record.id} has {record.count:,} rows, {seen:,} of them in the store. The "
-            f"process that made it died before it had sent anything; make the call again."
+            f"job {record.id} has {record.count:,} rows, {seen // asks:,} of them in the store. "
+            f"The process that made it died before it had sent anything; make the call again."
         )
-    distinct, first, inverse = unique(keys, positions, record.count)
+    distinct, first, inverse = unique(keys, positions, len(status))
+    status = status[::asks]
     cannot = Failure("prompt_error", "the row's prompt could not be rendered")
     return StoredWork(
         call=call,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -121,8 +122,8 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
     if not prepared.cache:
         raise ValueError("pilot= keeps its rows for the call, and cache=False asks them anew.")
     # What was tried before counts, also where it failed: the same plan again buys nothing.
-    tried = [place for place in run.tried() if place < len(work.keys)]
-    untried = sorted(set(missing) - set(tried))
+    tried = _by_row(work, [place for place in run.tried() if place < len(work.keys)])
+    untried = {row: own for row, own in _by_row(work, missing).items() if row not in tried}
     wanted = max(0, count - len(tried))
     if wanted >= len(untried) > 0:
         raise ValueError(
@@ -130,11 +131,13 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
             f"pilot of {wanted:,} would buy them all, live. Make the call itself, or a smaller "
             f"pilot. Nothing was sent."
         )
-    bought = pilots.spread(untried, wanted)
-    sample = bought + pilots.spread(tried, count - len(bought))
+    rows = pilots.spread(sorted(untried), wanted)
+    known = pilots.spread(sorted(tried), count - len(rows))
+    bought = [place for row in rows for place in untried[row]]
+    sample = bought + [place for row in known for place in tried[row]]
     if bought:
         asked = np.zeros(work.count, dtype=bool)
-        asked[work.first[bought]] = True
+        asked[rows] = True
         live = twin_of(engine) if isinstance(engine, BatchEngine) else engine
         homes.check(live)
         submit(replace(prepared, engine=live, asked=asked, progress=False)).check()
@@ -144,7 +147,7 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
         key: sum(e.cost for e in entries if e.cost is not None) for key, entries in found.items()
     }
     planned = plan_of(work, run, engine, before.advice)
-    planned = replace(planned, pilot=len(bought), sample=len(sample))
+    planned = replace(planned, pilot=len(rows), sample=len(rows) + len(known))
     if (price := price_of(engine, batch=run.lane is not None)) is None:
         return planned
     # At the price of the path that the rest takes, whatever path these took.
@@ -157,6 +160,14 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
         spent=sum(paid.get(work.keys[place], 0.0) for place in bought),
         interval=pilots.interval(costs, len(run.missing())),
     )
+
+
+def _by_row(work: Work, places: Sequence[int]) -> dict[int, list[int]]:
+    """Requests by the first row that asks them."""
+    found: dict[int, list[int]] = {}
+    for place in places:
+        found.setdefault(work.row_of(place), []).append(place)
+    return found
 
 
 def submit(prepared: Prepared) -> Job:
@@ -201,7 +212,8 @@ def submit(prepared: Prepared) -> Job:
 def _mention_shared_answers(work: Work) -> None:
     """Say once that identical rows get one answer, where that may surprise."""
     call = work.call
-    shared = int((work.inverse >= 0).sum()) - len(work.keys)
+    # The votes of a judge are drawn apart, and the orders of a pair are texts of their own.
+    shared = int(work.asked.sum()) - len(set((work.first // call.asks).tolist()))
     if shared and call.dedupe and call.sampling.temperature and "shared" not in _said:
         _said.add("shared")
         warn_user(

@@ -26,7 +26,7 @@ def report_of(status: JobStatus, run: Run, conflicts: int, estimate: float | Non
         conflicts: Rows of its batches with two different replies.
         estimate: US$ that the job was expected to cost.
     """
-    ledger = run.ledger
+    ledger, panel = run.ledger, run.work.call.panel
     return Report(
         status,
         kinds=_kinds(run.outcome),
@@ -40,6 +40,7 @@ def report_of(status: JobStatus, run: Run, conflicts: int, estimate: float | Non
         error=str(run.error) if run.error else None,
         estimate=estimate,
         saved=ledger.saved,
+        came_to="" if panel is None else panel.summary(run.outcome.rows()),
     )
 
 

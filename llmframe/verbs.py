@@ -19,6 +19,7 @@ from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import SchemaError, StoreError, warn_user
 from llmframe.keywords import Asked, Common, asked
 from llmframe.lanes import twin_of
+from llmframe.panels import Panel
 from llmframe.plans import ceiling
 from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
@@ -29,6 +30,8 @@ from llmframe.submits import job
 from llmframe.verdicts import present
 
 __all__ = [
+    "engine_of",
+    "prepare",
     "prepare_classify",
     "prepare_extract",
     "prepare_filter",
@@ -53,7 +56,7 @@ def prepare_map(data: Any, prompt: Any, schema: Any = None, **common: Unpack[Com
     """`map`: one reply a row, as text or as the fields of `schema`."""
     given = asked("map", common, ("prompt", "schema"))
     shape = _shape("map", data, prompt, schema, given)
-    return _prepare("map", data, prompt, shape, given, "response")
+    return prepare("map", data, prompt, shape, given, "response")
 
 
 def prepare_extract(data: Any, source: Any, schema: Any, **common: Unpack[Common]) -> Prepared:
@@ -69,7 +72,7 @@ def prepare_extract(data: Any, source: Any, schema: Any, **common: Unpack[Common
         "\n-----",
     )
     shape = _shape("extract", data, prompt, schema, given)
-    return _prepare("extract", data, prompt, shape, given, "response")
+    return prepare("extract", data, prompt, shape, given, "response")
 
 
 def _shape(verb: str, data: Any, prompt: Any, schema: Any, given: Asked) -> Form:
@@ -104,7 +107,7 @@ def prepare_filter(
         prompt = Source("template", condition).wrapped(
             "Decide whether this holds, and answer true or false.\n\n"
         )
-    return _prepare(
+    return prepare(
         "filter", data, prompt, form(bool, name="holds"), given, "holds", keep_failed=keep_failed
     )
 
@@ -131,7 +134,7 @@ def prepare_classify(
         raise ValueError("multi=True gives no confidence: there is no one label to be sure of.")
     table = frames.Table(data)
     known = labelling.labels(labels)
-    engine = _engine(given)
+    engine = engine_of(given)
     scored = not multi and not explain
     if not engine.limits.in_process:
         known = labelling.coded(known)
@@ -151,7 +154,7 @@ def prepare_classify(
     if calibration == "auto":
         calibration = "contextual" if engine.limits.calibrate else "none"
     free = content_free(before, after, system) if scored and calibration == "contextual" else ()
-    return _prepare(
+    return prepare(
         "classify",
         data,
         text.wrapped(before, after),
@@ -168,7 +171,7 @@ def prepare_classify(
     )
 
 
-def _engine(given: Asked) -> Engine | BatchEngine:
+def engine_of(given: Asked) -> Engine | BatchEngine:
     """Who answers, live where the call says so."""
     engine = engine_for(given.model, batch=given.batch)
     if given.batch is False and isinstance(engine, BatchEngine):
@@ -178,7 +181,7 @@ def _engine(given: Asked) -> Engine | BatchEngine:
     return engine
 
 
-def _prepare(
+def prepare(
     verb: str,
     data: Any,
     prompt: Any,
@@ -189,28 +192,49 @@ def _prepare(
     engine: Engine | BatchEngine | None = None,
     system: str | None = None,
     keep_failed: bool = False,
-    **classify: Any,
+    more: tuple[str, ...] = (),
+    **own: Any,
 ) -> Prepared:
-    """What all verbs share, once the prompt and the form are known."""
-    engine = engine or _engine(given)
+    """What all verbs share, once the prompt and the form are known.
+
+    Args:
+        verb: Its name.
+        data: DataFrame or Series.
+        prompt: As `llmframe.prompts.build` takes it.
+        shape: What a reply looks like.
+        given: The common keywords.
+        main: Name of the main output column.
+        engine: Who answers; None: the one that `given` names.
+        system: The built-in system text, the user's in it; None: the user's alone.
+        keep_failed: Of `filter`.
+        more: Sentences for the plan.
+        **own: What the verb alone has in its `Call`.
+    """
+    engine = engine or engine_of(given)
     table = frames.Table(data)
     if given.flatten:
         shape = shape.flat()
-    columns = _columns(verb, shape, given.into, main, bool(classify.get("confidence")))
+    panel: Panel | None = own.get("panel")
+    fields = [field.name for field in (shape.fields if panel is None else panel.fields())]
+    ours = panel is not None or verb == "classify" or shape.bare
+    columns = _columns(fields, given.into, main, bool(own.get("confidence")), ours)
+    # Examples show the model's own fields, in the order in which it writes them.
+    by_field = dict(zip(fields, columns, strict=False))
+    answers = [by_field.get(field.name, field.name) for field in shape.fields]
     bind = partial(
         build,
         prompt,
         system=given.system if system is None else system,
-        examples=shots(given.examples, shape, columns, classify.get("labels")),
+        examples=shots(given.examples, shape, answers, own.get("labels")),
         blank=given.missing == "blank",
     )
     bound = bind(table.names, table.index_names)
     prefix = given.into if isinstance(given.into, str) else "llm"
     asked_rows = None
     if verb != "filter":
-        more = joins.detail_names(prefix) if given.details else []
-        own = joins.written_by(data, verb, _call_of)
-        frames.check_output(data, [*columns, *more], if_exists=given.if_exists, own=own)  # type: ignore[arg-type]
+        extra = joins.detail_names(prefix) if given.details else []
+        ours_by = joins.written_by(data, verb, _call_of)
+        frames.check_output(data, [*columns, *extra], if_exists=given.if_exists, own=ours_by)  # type: ignore[arg-type]
         if given.if_exists == "fill":
             asked_rows = frames.unfilled(data, columns)
     call = Call(
@@ -236,7 +260,7 @@ def _prepare(
             "if_exists": given.if_exists,
         },
         around=bind.keywords,
-        **classify,
+        **own,
     )
     return Prepared(
         data,
@@ -253,12 +277,12 @@ def _prepare(
         budget=given.budget,
         concurrency=given.concurrency or getattr(engine, "concurrency", None),
         cache=given.cache,
-        advice=_advice(given),
+        advice=(*more, *_advice(given, call.asks)),
     )
 
 
-def _advice(given: Asked) -> tuple[str, ...]:
-    if given.temperature and given.dedupe:
+def _advice(given: Asked, asks: int) -> tuple[str, ...]:
+    if given.temperature and given.dedupe and asks == 1:
         return (
             "identical rows share one request and one answer; with temperature > 0, "
             "dedupe=False draws one for each.",
@@ -266,9 +290,18 @@ def _advice(given: Asked) -> tuple[str, ...]:
     return ()
 
 
-def _columns(verb: str, shape: Form, into: Any, main: str, confidence: bool) -> list[Hashable]:
-    """Output column of each field; names follow the verb, never the count."""
-    names = [field.name for field in shape.fields]
+def _columns(
+    names: list[str], into: Any, main: str, confidence: bool, ours: bool
+) -> list[Hashable]:
+    """Output column of each field; names follow the verb, never the count.
+
+    Args:
+        names: The fields.
+        into: As the user gave it.
+        main: The verb's main column.
+        confidence: There is one more column for it.
+        ours: The fields are the verb's: a main one and its companions; else the user's.
+    """
     if isinstance(into, Mapping):
         unknown = [key for key in into if key not in names]
         if unknown:
@@ -276,11 +309,12 @@ def _columns(verb: str, shape: Form, into: Any, main: str, confidence: bool) -> 
                 f"into={dict(into)!r}: there is no field {unknown[0]!r}; "
                 f"fields are {', '.join(map(repr, names))}."
             )
-        columns: list[Hashable] = [into.get(name, name) for name in names]
         base = into.get(main, main)
+        usual = {name: _companion(base, name) if ours and name != main else name for name in names}
+        columns: list[Hashable] = [into.get(name, usual[name]) for name in names]
     elif into is not None and not isinstance(into, str | tuple):
         raise SchemaError(f"into={into!r}: expected a column name, or a dict field → column.")
-    elif verb == "classify" or shape.bare:
+    elif ours:
         base = main if into is None else into
         columns = [base if name in {main, "response"} else _companion(base, name) for name in names]
     else:

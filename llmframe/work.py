@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import PromptError
 from llmframe.prompts import Prompt, RowError, is_missing
-from llmframe.requests import Message, Request, Sampling
+from llmframe.requests import KeyMaker, Message, Request, Sampling
 from llmframe.results import Failure
 
 __all__ = ["STATUS", "Rows", "Source", "Work", "compiled", "unique"]
@@ -60,9 +60,11 @@ class Work:
         rows: The cells.
         count: Rows of the frame.
         status: Place in `STATUS` for each row, as far as it is known before asking.
-        inverse: For each row the place of its key in `keys`; -1 where it is not asked.
+        inverse: For each row the place of its key in `keys`, -1 where it is not asked; of a row
+            with several requests one place for each, so that request ``a`` of row ``r`` is at
+            ``r * call.asks + a``.
         keys: The distinct keys, in order of their first row.
-        first: Position of the first row of each key.
+        first: Where in `inverse` each key comes first.
         failures: Rows that cannot be rendered.
         partly: Rows skipped although another used cell has a value.
         aux: Keys of the content-free inputs; request ``len(keys) + i`` is the i-th of them.
@@ -93,9 +95,23 @@ class Work:
         here = place - len(self.keys)
         return self.keys[place] if here < 0 else self.aux[here]
 
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """`inverse` as one line a row."""
+        return self.inverse.reshape(self.count, self.call.asks)
+
+    @property
+    def asked(self) -> npt.NDArray[np.bool_]:
+        """Whether each row is asked."""
+        return self.places[:, 0] >= 0
+
+    def row_of(self, place: int) -> int:
+        """Position of the first row that asks request `place`."""
+        return int(self.first[place]) // self.call.asks
+
     def keep(self, rows: npt.NDArray[np.bool_]) -> None:
         """These rows were not asked: they had a value, which was kept."""
-        self.inverse[rows] = -1
+        self.places[rows] = -1
         self.status[rows] = KEPT
 
     def place(self, key: bytes) -> int | None:
@@ -127,8 +143,9 @@ class Work:
         if here >= 0:
             position, messages = -1 - here, call.content_free[here]
         else:
-            position = int(self.first[place])
-            messages = self.prompt.render(self.rows[position])
+            position = self.row_of(place)
+            swapped = call.panel is not None and call.panel.swaps and self._ask(place) > 0
+            messages = self.prompt.render(self.rows[position], swapped)
             shared, prefix = self.prompt.shared_by(messages), self.prompt.prefix
         return Request(
             self.key(place),
@@ -136,10 +153,23 @@ class Work:
             messages,
             call.form.schema,
             call.choices,
-            self._sampling,
+            self.sampling(place),
             shared,
             prefix,
         )
+
+    def _ask(self, place: int) -> int:
+        """Which of its row's requests it is, from 0."""
+        return int(self.first[place]) % self.call.asks
+
+    def sampling(self, place: int) -> Sampling:
+        """How the reply to request `place` is drawn."""
+        sampling = self._sampling
+        if sampling.seed is None or place >= len(self.keys) or not (ask := self._ask(place)):
+            return sampling
+        # Samples under one seed would be one sample; of two orders each is a text of its own.
+        same = self.call.panel is None or self.call.panel.swaps
+        return sampling if same else replace(sampling, seed=sampling.seed + ask)
 
 
 def compiled(call: Call, source: Source, asked: npt.NDArray[np.bool_] | None = None) -> Work:
@@ -155,13 +185,12 @@ def compiled(call: Call, source: Source, asked: npt.NDArray[np.bool_] | None = N
     """
     prompt = call.bind(source.names, source.index_names)
     rows = source.rows(prompt.columns)
-    maker, bare = call.maker(prompt.shared), None
-    shared = len(prompt.shared)
+    keys_of = _Keys(call, prompt)
     status = np.full(source.count, PENDING, dtype=np.uint8)
     failures: dict[int, Failure] = {}
     keys = bytearray()
     positions: list[int] = []
-    seen: dict[bytes, int] = {}
+    asks = call.asks
     partly = 0
     for position in range(source.count):
         if asked is not None and not asked[position]:
@@ -176,18 +205,7 @@ def compiled(call: Call, source: Source, asked: npt.NDArray[np.bool_] | None = N
                 partly += gap == "some"
                 continue
         try:
-            messages = prompt.render(values)
-            if shared and prompt.shared_by(messages) < shared:
-                # An example that is the row itself was left out for it.
-                bare = bare or call.maker()
-                key = bare.key(messages)
-            else:
-                key = maker.key(messages)
-            if not call.dedupe:
-                sample = seen.get(key, 0)
-                seen[key] = sample + 1
-                if sample:
-                    key = (bare or maker).key(messages, sample)
+            key = keys_of(values)
         except RowError as error:
             status[position] = FAILED
             failures[position] = Failure(error.kind, error.message)
@@ -197,12 +215,43 @@ def compiled(call: Call, source: Source, asked: npt.NDArray[np.bool_] | None = N
             failures[position] = Failure("prompt_error", _surrogate(error))
             continue
         keys += key
-        positions.append(position)
-    distinct, first, inverse = unique(keys, positions, source.count)
+        positions.extend(range(position * asks, position * asks + asks))
+    distinct, first, inverse = unique(keys, positions, source.count * asks)
     aux = [call.maker().key(messages) for messages in call.content_free]
     return Work(
         call, prompt, rows, source.count, status, inverse, distinct, first, failures, partly, aux
     )
+
+
+class _Keys:
+    """The keys of a row's requests, one behind the other."""
+
+    def __init__(self, call: Call, prompt: Prompt) -> None:
+        self._call = call
+        self._prompt = prompt
+        self._maker = call.maker(prompt.shared)
+        self._bare: KeyMaker | None = None
+        self._shared = len(prompt.shared)
+        self._seen: dict[bytes, int] = {}
+        orders = call.panel is not None and call.panel.swaps
+        self._orders, self._samples = (call.asks, 1) if orders else (1, call.asks)
+
+    def __call__(self, values: Sequence[Any]) -> bytes:
+        found = self._one(values, False)
+        return found if self._orders == 1 else found + self._one(values, True)
+
+    def _one(self, values: Sequence[Any], swapped: bool) -> bytes:
+        messages = self._prompt.render(values, swapped)
+        maker = self._maker
+        if self._shared and self._prompt.shared_by(messages) < self._shared:
+            # An example that is the row itself was left out for it.
+            maker = self._bare = self._bare or self._call.maker()
+        key, start = maker.key(messages), 0
+        if not self._call.dedupe:
+            start = self._seen.get(key, 0)
+            self._seen[key] = start + self._samples
+        samples = range(start, start + self._samples)
+        return b"".join(maker.key(messages, sample) if sample else key for sample in samples)
 
 
 def unique(

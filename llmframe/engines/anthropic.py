@@ -114,6 +114,7 @@ class Anthropic(ServerEngine[Features]):
         self.limits = replace(
             self.limits,
             seed=False,
+            temperature=False,
             reply=self._features.limit,
             reply_most=reply_most(model),
         )

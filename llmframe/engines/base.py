@@ -47,6 +47,7 @@ class Limits:
         max_bytes: Encoded bytes a provider batch may hold.
         context: Tokens of prompt and reply together, where known.
         seed: Whether a request may carry a seed.
+        temperature: Whether a request may carry a temperature that the user did not ask for.
         reply: Token limit of a reply that is sent where the user names none; None: none is sent.
         reply_most: The largest that the model takes, where known.
         prefixes: It keeps what prompts share only for a while, so those that begin alike are
@@ -61,6 +62,7 @@ class Limits:
     max_bytes: int | None = None
     context: int | None = None
     seed: bool = True
+    temperature: bool = True
     reply: int | None = None
     reply_most: int | None = None
     prefixes: bool = False
