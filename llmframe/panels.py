@@ -276,7 +276,7 @@ class Orders(Panel):
         if not changed:
             return None
         return (
-            f"{changed:,} of {len(judged):,} pairs ({changed / len(judged):.0%}) have no winner: "
+            f"no winner in {changed:,} of {len(judged):,} pairs ({changed / len(judged):.0%}): "
             f"another one was named when the two changed places. winner_consistent is False there."
         )
 

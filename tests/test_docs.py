@@ -81,7 +81,7 @@ def execute(cell: Cell, names: dict[str, Any], path: Path) -> str:
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     out = io.StringIO()
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(out):
-        warnings.filterwarnings("always", module=r"llmframe|test_docs")
+        warnings.filterwarnings("always", module=r"llmframe|test_docs|__main__")
         for category in (llmframe.RowsFailedWarning, llmframe.RowsSkippedWarning):
             warnings.filterwarnings("always", category=category)
         # Not with this file's own `from __future__ import annotations`.
@@ -124,6 +124,7 @@ def test_pages_are_there() -> None:
         "own-gpu.md",
         "schemas.md",
         "judging.md",
+        "judge.md",
     } <= {p.name for p in PAGES}
 
 

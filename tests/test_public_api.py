@@ -39,7 +39,8 @@ COMMON = [
     *("flatten", "dtype_backend", "details", "progress", "concurrency"),
 ]
 NAMES = [
-    *("map", "classify", "extract", "filter", "jobs", "job", "purge", "set_options", "testing"),
+    *("map", "classify", "extract", "filter", "judge", "compare", "Rubric"),
+    *("jobs", "job", "purge", "set_options", "testing"),
     *("OpenAI", "Local", "LLMFrameError", "PromptError", "SchemaError", "ModelError"),
     *("BudgetError", "EngineError", "StoreError", "RowsFailed", "RowsFailedWarning"),
     *("RowsSkippedWarning", "__version__"),
@@ -56,7 +57,7 @@ def test_the_package_has_every_promised_name(name: str) -> None:
     assert hasattr(lf, name)
 
 
-@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter"])
+@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter", "judge", "compare"])
 def test_every_verb_has_the_common_keywords_and_no_others_by_accident(verb: str) -> None:
     accessor = pd.DataFrame({"t": ["a"]}).llm
     for function in (getattr(lf, verb), getattr(accessor, verb)):
@@ -75,7 +76,7 @@ def test_every_verb_has_the_common_keywords_and_no_others_by_accident(verb: str)
         assert parameters["dedupe"].default is True
 
 
-@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter"])
+@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter", "judge", "compare"])
 def test_plan_and_submit_have_the_same_signatures(verb: str) -> None:
     accessor = pd.DataFrame({"t": ["a"]}).llm
     plain = inspect.signature(getattr(accessor, verb)).parameters
@@ -1118,7 +1119,7 @@ def test_importing_costs_no_sdk() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter"])
+@pytest.mark.parametrize("verb", ["map", "classify", "extract", "filter", "judge", "compare"])
 @pytest.mark.parametrize("data", [pd.DataFrame, pd.Series])
 def test_help_says_what_each_keyword_means(data: Any, verb: str) -> None:
     holder = data.llm
