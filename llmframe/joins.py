@@ -358,6 +358,8 @@ def lost_text(call: Call, outcome: Outcome) -> str:
     """What ``errors="raise"`` raises for; empty where the frame is all that was asked for."""
     failed = failed_text(call, outcome) if outcome.counts()["failed"] else None
     return " ".join(text for text in (failed, unmet_text(call, outcome)) if text)
+
+
 def _warn_of_panel(panel: Panel, outcome: Outcome) -> None:
     if partial := outcome.partial():
         warn_user(

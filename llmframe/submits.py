@@ -70,7 +70,7 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
         prepared = _limited(prepared, known)
     journal = journal_of(engine)
     work = compiled(prepared.call, prepared.table, prepared.asked)
-    refuse(prepared.data, prepared.call, work.inverse >= 0)
+    refuse(prepared.data, prepared.call, work.asked)
     run = run_over(
         work,
         engine,

@@ -242,7 +242,7 @@ class _Bench:
     def __init__(self, prepared: Prepared, most: int) -> None:
         self._prepared = prepared
         work = compiled(prepared.call, prepared.table)
-        self._places = [int(position) for position in work.first]
+        self._places = list(dict.fromkeys(map(work.row_of, range(len(work.keys)))))
         self._most = min(most, len(self._places))
         self._count = work.count
         self._next = 0
