@@ -20,9 +20,9 @@ from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
 from llmframe.failures import FailedRow, failures_frame
 from llmframe.journal import Entry, Journal
 from llmframe.outcomes import Lost, Outcome, column
-from llmframe.panels import Panel
 from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
+from llmframe.turnouts import warn_of_panel, warn_of_scores
 from llmframe.work import FAILED, STATUS
 
 __all__ = [
@@ -360,17 +360,6 @@ def lost_text(call: Call, outcome: Outcome) -> str:
     return " ".join(text for text in (failed, unmet_text(call, outcome)) if text)
 
 
-def _warn_of_panel(panel: Panel, outcome: Outcome) -> None:
-    if partial := outcome.partial():
-        warn_user(
-            f"{partial:,} of {outcome.work.count:,} rows are scored although some of their votes "
-            f"failed: those are None in the list of votes. The same call asks only these.",
-            RowsFailedWarning,
-        )
-    if panel.size > 1 and (notice := panel.notice(outcome.rows())) is not None:
-        warn_user(notice)
-
-
 def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool = False) -> None:
     """Say what the frame does not show: rows that failed, were skipped, or were left out.
 
@@ -385,18 +374,10 @@ def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool =
     if unmet is not None and not counts["pending"]:
         # No cell shows it, so "coerce" does not hide it.
         warn_user(unmet)
-    expected = call.panel is not None and call.panel.expected
-    if (call.confidence or expected) and scores and call.choices is not None:
-        labelled = [place for place, row in enumerate(outcome.values) if row is not None]
-        without = sum(place not in outcome.scores for place in labelled)
-        if without:
-            what, of = ("expected score", "scores") if expected else ("confidence", "labels")
-            warn_user(
-                f"the {what} is NA for {without:,} of {len(labelled):,} {of}: their replies "
-                f"came without probabilities."
-            )
+    if scores:
+        warn_of_scores(call, outcome)
     if call.panel is not None and call.errors != "coerce":
-        _warn_of_panel(call.panel, outcome)
+        warn_of_panel(call.panel, outcome)
     if work.partly:
         warn_user(
             f"{work.partly:,} of {work.count:,} rows were skipped because a cell that the prompt "

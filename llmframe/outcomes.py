@@ -13,6 +13,7 @@ from llmframe.calls import Call
 from llmframe.journal import BatchRecord, Entry, Journal
 from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import Reading
+from llmframe.turnouts import states
 from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, STATUS, Work
 
 __all__ = [
@@ -258,18 +259,7 @@ class Outcome:
         """Place in `STATUS` for each row of the frame."""
         work = self.work
         status, asked = work.status.copy(), work.asked
-        own = self.status[work.places[asked]]
-        panel = work.call.panel
-        if panel is None:
-            status[asked] = own[:, 0]
-        else:
-            new, old = own == OK, own == CACHED
-            enough = (new | old).sum(axis=1) >= panel.quorum
-            found = np.where(enough, np.where(new.any(axis=1), OK, CACHED), FAILED)
-            # What is still to come may change the row.
-            for open_ in (PENDING, IN_DOUBT):
-                found[(own == open_).any(axis=1)] = open_
-            status[asked] = found
+        status[asked] = states(self.status[work.places[asked]], work.call.panel)
         for row, lost in self.turned.items():
             status[row] = PENDING if lost.failure.retryable else FAILED
         return status
@@ -326,11 +316,6 @@ class Outcome:
                 told = f"{panel.name(ask)}: {lost.failure.message}"
                 lost = replace(lost, failure=replace(lost.failure, message=told))
             yield position, lost
-
-    def partial(self) -> int:
-        """Rows with an answer although some of their requests have failed."""
-        good = np.isin(self.row_status(), (OK, CACHED))
-        return int((self.status[self.work.places[good]] == FAILED).any(axis=1).sum())
 
 
 def column(rows: Sequence[tuple[Any, ...] | None], place: int) -> list[Any]:

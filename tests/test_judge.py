@@ -560,7 +560,7 @@ def test_a_description_of_no_score_of_the_scale_is_refused(df: pd.DataFrame) -> 
 def test_the_embedded_model_scores_the_digits(local_model: Any) -> None:
     df = pd.DataFrame({"t": ["Paris is the capital of France.", "asdf jkl"]})
     out = df.llm.judge(
-        "Is it a true sentence?", answer="t", explain=False, expected=True, model=local_model
+        "Is it a true sentence?", answer="t", explain=False, expected=True, model=lf.Local()
     )
     assert out["score"].between(1, 5).all()
     assert out["score_expected"].between(1, 5).all()

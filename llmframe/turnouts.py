@@ -1,0 +1,66 @@
+"""How many of a row's requests came to something, and what is said where some did not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from llmframe.errors import RowsFailedWarning, warn_user
+from llmframe.panels import Panel
+from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING
+
+if TYPE_CHECKING:
+    from llmframe.calls import Call
+    from llmframe.outcomes import Outcome
+
+__all__ = ["states", "warn_of_panel", "warn_of_scores"]
+
+
+def states(requests: npt.NDArray[np.uint8], panel: Panel | None) -> npt.NDArray[np.uint8]:
+    """Place in `llmframe.work.STATUS` of each row.
+
+    Args:
+        requests: Those of its requests, of shape (rows, requests a row).
+        panel: What they are; None: there is one a row.
+    """
+    if panel is None:
+        return requests[:, 0]
+    new, old = requests == OK, requests == CACHED
+    enough = (new | old).sum(axis=1) >= panel.quorum
+    found = np.where(enough, np.where(new.any(axis=1), OK, CACHED), FAILED)
+    # What is still to come may change the row.
+    for open_ in (PENDING, IN_DOUBT):
+        found[(requests == open_).any(axis=1)] = open_
+    return found.astype(np.uint8)
+
+
+def warn_of_scores(call: Call, outcome: Outcome) -> None:
+    """Say that probabilities were wanted, and expected of the engine, and did not come."""
+    expected = call.panel is not None and call.panel.expected
+    if not (call.confidence or expected) or call.choices is None:
+        return
+    labelled = [place for place, row in enumerate(outcome.values) if row is not None]
+    without = sum(place not in outcome.scores for place in labelled)
+    if without:
+        what, of = ("expected score", "scores") if expected else ("confidence", "labels")
+        warn_user(
+            f"the {what} is NA for {without:,} of {len(labelled):,} {of}: their replies "
+            f"came without probabilities."
+        )
+
+
+def warn_of_panel(panel: Panel, outcome: Outcome) -> None:
+    """Say what a row with an answer does not show: failed votes, pairs without a winner."""
+    work = outcome.work
+    good = np.isin(outcome.row_status(), (OK, CACHED))
+    partly = int((outcome.status[work.places[good]] == FAILED).any(axis=1).sum())
+    if partly:
+        warn_user(
+            f"{partly:,} of {work.count:,} rows are scored although some of their votes failed: "
+            f"those are None in the list of votes. The same call asks only these.",
+            RowsFailedWarning,
+        )
+    if panel.size > 1 and (notice := panel.notice(outcome.rows())) is not None:
+        warn_user(notice)
