@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from llmframe import accessor, options, testing
-from llmframe.comparisons import compare
 from llmframe.errors import (
     BudgetError,
     EngineError,

@@ -6,8 +6,11 @@ from typing import Any, Unpack, cast, overload
 
 import pandas as pd
 
+from llmframe import comparisons
 from llmframe.accessor import ITSELF, Columns, document, result
+from llmframe.compared import Comparison
 from llmframe.grading import prepare_compare, prepare_judge
+from llmframe.jobs import Job
 from llmframe.keywords import Common, described, spelled_out
 from llmframe.verbs import (
     prepare_classify,
@@ -191,8 +194,17 @@ def judge(data: Any, rubric: Any, **keywords: Any) -> Any:
     return result(prepare_judge(data, rubric, **keywords))
 
 
-def compare(data: pd.DataFrame, a: Any, b: Any, criterion: str, **keywords: Any) -> pd.DataFrame:
+@overload
+def compare(
+    data: pd.DataFrame, a: Any, b: Any, criterion: str, **keywords: Any
+) -> pd.DataFrame: ...
+@overload
+def compare(data: Job | str, a: Job | str, df: Any = None) -> Comparison: ...
+def compare(data: Any, a: Any, *others: Any, **keywords: Any) -> Any:  # noqa: D417 - the overloads name them
     """Let a model say which of two texts is the better one, row by row.
+
+    With two jobs in place of a frame and a column, ``lf.compare(job_a, job_b, df=None)`` says
+    what changed between two runs, and asks nobody: `llmframe.comparisons.compare`.
 
     Args:
         data: DataFrame.
@@ -226,8 +238,9 @@ def compare(data: pd.DataFrame, a: Any, b: Any, criterion: str, **keywords: Any)
         >>> out["winner"].tolist(), out["winner_consistent"].tolist()
         (['a'], [True])
     """
-    out: pd.DataFrame = result(prepare_compare(data, a, b, criterion, **keywords))
-    return out
+    if not isinstance(data, pd.DataFrame) or isinstance(a, pd.DataFrame | Job):
+        return comparisons.compare(data, a, *others, **keywords)
+    return result(prepare_compare(data, a, *others, **keywords))
 
 
 # What a checker sees in the overloads, for `help` and completion; and the same words wherever the

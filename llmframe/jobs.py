@@ -226,7 +226,7 @@ class Job(Awaited):
         """Labels of its rows as they were stored, as text; an index."""
         rows = self._journal.rows(self.id)
         labels = [text for _, _, _, texts in rows for text in texts or ()]
-        return joins.labels_index(labels[:: self._call.asks])  # one a request, which a row has many of
+        return joins.labels_index(labels[:: self._call.asks])  # stored for each request of a row
 
     def _tell(self, outcome: Outcome, strangers: int) -> None:
         if not self._going:

@@ -292,7 +292,7 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
     converters = tuple(_converter(field) for field in fields)
     usual = tuple(_USUAL.get(field.kind) for field in fields)
     bounded = [i for i, field in enumerate(fields) if field.kind in ("int", "float")]
-    steps = [
+    steps: list[tuple[Any, bool, Any]] = [
         (kind, kind in (int, float), converter)
         for kind, converter in zip(usual, converters, strict=True)
     ]
