@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from llmframe import accessor, options, testing
+from llmframe import accessor, options, progress, testing, widgets
 from llmframe.errors import (
     BudgetError,
     EngineError,
@@ -104,3 +104,4 @@ def __dir__() -> list[str]:
 
 
 accessor.register()
+progress.draw_with(widgets.live)

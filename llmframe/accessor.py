@@ -20,6 +20,7 @@ from llmframe.grading import prepare_compare, prepare_judge
 from llmframe.jobs import Job
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.keywords import spelled_out, undescribed
+from llmframe.options import get_options
 from llmframe.outcomes import Outcome
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
@@ -54,6 +55,14 @@ def result(prepared: Prepared) -> Any:
     """Run a call to its end, and join."""
     homes.check(prepared.engine)
     return submit(prepared).result()
+
+
+def _shown(prepared: Prepared) -> Job:
+    """Start a call, and show it where a notebook runs it."""
+    found = submit(prepared)
+    if prepared.progress is not False and get_options().progress is not False:
+        found.show()
+    return found
 
 
 def _aresult(prepared: Prepared) -> Coroutine[Any, Any, Any]:
@@ -190,12 +199,12 @@ class FramePlans(_Holder):
 class FrameSubmits(_Holder):
     """``df.llm.submit``: start a verb, get a `Job` at once; called directly it means `map`."""
 
-    map = _on_frame(prepare_map, submit)
-    classify = _on_frame(prepare_classify, submit)
-    extract = _on_frame(prepare_extract, submit)
-    filter = _on_frame(prepare_filter, submit)
-    judge = _on_frame(prepare_judge, submit)
-    compare = _on_frame(prepare_compare, submit)
+    map = _on_frame(prepare_map, _shown)
+    classify = _on_frame(prepare_classify, _shown)
+    extract = _on_frame(prepare_extract, _shown)
+    filter = _on_frame(prepare_filter, _shown)
+    judge = _on_frame(prepare_judge, _shown)
+    compare = _on_frame(prepare_compare, _shown)
     __call__ = map
 
 
@@ -213,11 +222,11 @@ class SeriesPlans(_Holder):
 class SeriesSubmits(_Holder):
     """``series.llm.submit``."""
 
-    map = _on_frame(prepare_map, submit)
-    classify = _on_series(prepare_classify, submit)
-    extract = _on_series(prepare_extract, submit)
-    filter = _on_frame(prepare_filter, submit)
-    judge = _on_frame(prepare_judge, submit)
+    map = _on_frame(prepare_map, _shown)
+    classify = _on_series(prepare_classify, _shown)
+    extract = _on_series(prepare_extract, _shown)
+    filter = _on_frame(prepare_filter, _shown)
+    judge = _on_frame(prepare_judge, _shown)
     __call__ = map
 
 

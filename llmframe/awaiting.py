@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from typing import Final
 
-from llmframe.driving import PATIENCE, Driven
+from llmframe.driving import PATIENCE
 from llmframe.errors import Line, on_behalf
+from llmframe.progress import in_kernel
+from llmframe.showing import Shown
 
 __all__ = ["Awaited"]
 
@@ -17,7 +19,7 @@ _TICK: Final = 0.1
 """Seconds after which a kernel's interrupt gets through, at most."""
 
 
-class Awaited(Driven):
+class Awaited(Shown):
     """A job whose end can be awaited, in any event loop."""
 
     async def _awaited(self, line: Line) -> None:
@@ -50,8 +52,14 @@ class Awaited(Driven):
                 loop.call_soon_threadsafe(ended.set)
 
         self._callbacks.append(awake)
+        run = self._run
+        assert run is not None
+        # Outside notebooks a server may run this loop, whose log it would fill.
+        shown = self._display() if in_kernel() else None
         try:
-            while not self._done.is_set():
+            while not self._done.is_set() and self._pressed != "stop":
+                if shown is not None:
+                    shown.update(run.progress(watched=shown.shows))
                 # A kernel's interrupt is heard of when the loop next wakes.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), _TICK)
@@ -64,3 +72,5 @@ class Awaited(Driven):
             raise
         finally:
             self._callbacks.remove(awake)
+            if shown is not None:
+                shown.close(run.progress(watched=shown.shows))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from llmframe import comebacks, exits
 from llmframe.calls import Call
@@ -21,7 +21,7 @@ from llmframe.journal import BatchRecord, JobRecord, Journal
 from llmframe.lanes import UNSENT, twin_of
 from llmframe.launches import run_over
 from llmframe.prepared import Prepared
-from llmframe.progress import display
+from llmframe.progress import Display, display
 from llmframe.runs import Run
 from llmframe.standings import standing
 from llmframe.stored import engine_again, stored_work
@@ -52,6 +52,7 @@ class Driven:
         self._callbacks: list[Callable[[], None]] = []
         self._state = record.state
         self._canceled = False
+        self._pressed: Literal["stop", "cancel"] | None = None  # in a view
         self._heard = False  # whoever waits has been told how the run ended
         self._failed: str | None = None  # why an earlier run did, while its batches are read
         made = json.loads(record.engine)
@@ -74,7 +75,7 @@ class Driven:
             raise self._interrupted() from None
 
     def _go(self, run: Run) -> None:
-        self._run, self._heard = run, False
+        self._run, self._heard, self._pressed = run, False, None
         self._done.clear()
         if run.left:
             exits.enter(run, self._done)
@@ -237,14 +238,15 @@ class Driven:
 
         Raises:
             KeyboardInterrupt: Ctrl-C or the kernel's interrupt. Live work is stopped and what is
-                finished is kept; provider batches go on. The message says how to come back.
+                finished is kept; provider batches go on. The message says how to come back. The
+                Stop of a notebook's view does the same, and ends the waiting without an error.
             StoreError: The batches belong to another account, server or model.
         """
         until = None if timeout is None else time.monotonic() + timeout
         if self._reads_on():
             self._read_on()
         elif self._run is None:
-            record = watch(self._journal, self._call, self._record, until)
+            record = watch(self._journal, self._call, self._record, until, self._display())
             if not self._resumable():
                 counts = standing(self._call, self._journal, record).counts
                 if (left := comebacks.unanswered(record, counts)) is not None:
@@ -279,10 +281,13 @@ class Driven:
         """Wait for the run of this process."""
         assert self._run is not None
         caller = Caller()
-        shown = display(self.id, self._prepared.progress if self._prepared else None)
+        shown = self._display()
         try:
             # A timed loop: an untimed wait cannot be interrupted on Windows.
             while not homes.wait(self._run.engine, self._done, step(until)):
+                if self._pressed == "stop":
+                    self._done.wait(PATIENCE)
+                    break
                 if until is not None and time.monotonic() >= until:
                     break
                 caller.look()
@@ -294,6 +299,10 @@ class Driven:
             raise
         finally:
             shown.close(self._run.progress(watched=shown.shows))
+
+    def _display(self) -> Display:
+        """Where its progress is shown."""
+        return display(self.id, self._prepared.progress if self._prepared else None)
 
     def abandon(self) -> None:
         """Nobody waits for it any more: live work is given up; batches go on at the provider."""

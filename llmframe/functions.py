@@ -238,7 +238,7 @@ def compare(data: Any, a: Any, *others: Any, **keywords: Any) -> Any:  # noqa: D
         >>> out["winner"].tolist(), out["winner_consistent"].tolist()
         (['a'], [True])
     """
-    if not isinstance(data, pd.DataFrame) or isinstance(a, pd.DataFrame | Job):
+    if not isinstance(data, pd.DataFrame | pd.Series) or isinstance(a, pd.DataFrame | Job):
         return comparisons.compare(data, a, *others, **keywords)
     return result(prepare_compare(data, a, *others, **keywords))
 

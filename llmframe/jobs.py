@@ -23,6 +23,7 @@ from llmframe.errors import (
     StoreError,
     on_behalf,
     user_line,
+    warn_user,
 )
 from llmframe.lanes import CONFLICTS
 from llmframe.notices import foreign, tell
@@ -127,7 +128,11 @@ class Job(Awaited):
             raise _with_result(self._run.error, self._here()[0])
 
     def result(self) -> Any:
-        """Wait, and join as the verb itself does: with its warnings and its errors."""
+        """Wait, and join as the verb itself does: with its warnings and its errors.
+
+        After the Stop of a notebook's view it is the frame with what is answered so far and a
+        warning, or, with ``errors="raise"``, an error that carries the frame.
+        """
         self._settle()
         run, prepared = self._run, self._prepared
         if run is None or prepared is None:
@@ -135,7 +140,11 @@ class Job(Awaited):
         out, _ = self._here()
         if run.error is not None:
             raise _with_result(run.error, out)
-        if self._state in {"interrupted", "canceled", "failed"}:
+        if self._state in {"interrupted", "canceled", "failed"} or not self._done.is_set():
+            if self._pressed is not None and self._call.errors != "raise":
+                warn_user(str(self._kept()))
+                joins.warn(self._call, run.outcome, prepared.keep_failed, False)
+                return out
             raise EngineError(
                 f"job {self.id} was stopped: {run.left:,} requests are without an answer. "
                 f"The same call sends the rest.",

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Final
 
 import numpy as np
 
 from llmframe.journal import Entry
+from llmframe.progress import Trouble
 from llmframe.results import Failure, Usage
 from llmframe.work import Work
 
 __all__ = ["Ledger"]
+
+_RECENT: Final = 64
+"""Answers that a view is given: labels are told from scores better by many than by one."""
+
+_PACE: Final = 512
+"""Latencies that say how quick the engine is now."""
 
 
 class Ledger:
@@ -30,6 +40,8 @@ class Ledger:
         repaired: Answers that needed a repair or a tolerant reading.
         models: Resolved names that the provider reported.
         latencies: Seconds of each answered request.
+        recent: Places of the last requests that were answered.
+        refused: Kind → replies that were no answer, and why the last of them was none.
     """
 
     def __init__(self, work: Work) -> None:
@@ -42,6 +54,8 @@ class Ledger:
         self.maybe_paid = self.extra = self.conflicts = self.repaired = 0
         self.models: set[str] = set()
         self.latencies: list[float] = []
+        self.recent: deque[int] = deque(maxlen=_RECENT)
+        self.refused: dict[str, tuple[int, str]] = {}
 
     def pay(self, entries: Iterable[Entry]) -> None:
         """Replies that were paid for, or may have been."""
@@ -67,8 +81,31 @@ class Ledger:
         """A request was answered now."""
         self.settle("ok", place)
         self.repaired += repaired
+        self.recent.append(place)
         if latency is not None:
             self.latencies.append(latency)
+
+    def refuse(self, failure: Failure) -> None:
+        """A reply was no answer."""
+        count, _ = self.refused.get(failure.kind, (0, ""))
+        self.refused[failure.kind] = count + 1, failure.message
+
+    def troubles(self) -> tuple[Trouble, ...]:
+        """What was refused so far, the commonest first."""
+        found = [Trouble(kind, *seen) for kind, seen in dict(self.refused).items()]
+        return tuple(sorted(found, key=lambda trouble: -trouble.count))
+
+    def pace(self) -> tuple[float, float] | None:
+        """Median and 95th percentile of the last latencies, in seconds; None where none is known.
+
+        The nearest rank (https://en.wikipedia.org/wiki/Percentile#The_nearest-rank_method).
+        """
+        ordered = sorted(self.latencies[-_PACE:])
+        if not ordered:
+            return None
+        ranks = (ceil(share * len(ordered)) - 1 for share in (0.5, 0.95))
+        p50, p95 = (ordered[rank] for rank in ranks)
+        return p50, p95
 
     @property
     def rows(self) -> dict[str, int]:

@@ -61,7 +61,7 @@ _STYLE: Final = (
     "--llmframe-bad:var(--jp-error-color1,var(--vscode-errorForeground,#c62828));"
     "--llmframe-warn:var(--jp-warn-color1,var(--vscode-charts-orange,#b26a00));"
     "color:var(--jp-ui-font-color1,var(--vscode-editor-foreground,inherit));"
-    "background:var(--jp-layout-color1,var(--vscode-editor-background,transparent));"
+    "background:var(--jp-layout-color0,var(--vscode-editor-background,transparent));"
     "font-size:var(--jp-ui-font-size1,13px);line-height:1.45;padding:.2em 0}"
     f"{_DARK}{{--llmframe-bar:var(--jp-brand-color1,var(--vscode-charts-blue,#64b5f6));"
     "--llmframe-good:var(--jp-success-color1,var(--vscode-charts-green,#81c784));"
@@ -93,7 +93,8 @@ _STYLE: Final = (
     "background:var(--llmframe-bar)}"
     ".llmframe .llmframe-meter{display:inline-block;width:7em;height:.6em;border-radius:.3em;"
     "background:var(--llmframe-line);overflow:hidden;vertical-align:baseline;margin-right:.5em}"
-    ".llmframe .llmframe-meter .llmframe-fill{height:100%;border-radius:0;float:left}"
+    ".llmframe .llmframe-wide{width:18em;height:.8em}"
+    ".llmframe .llmframe-meter .llmframe-fill{height:100%;min-width:0;border-radius:0;float:left}"
     ".llmframe .llmframe-shade{position:relative;isolation:isolate;display:inline-block;"
     "min-width:2.5em;padding:0 .4em}"
     ".llmframe .llmframe-shade .llmframe-fill{position:absolute;inset:0;height:auto;z-index:-1}"
@@ -175,7 +176,9 @@ def page(*parts: object, title: object = None) -> Html:
     """
     head = "" if title is None else f'<div class="llmframe-title">{escaped(title)}</div>'
     shown = (part if isinstance(part, Html) else note(part) for part in parts)
-    return Html(f'<div class="llmframe">{_STYLE}{head}{"".join(shown)}</div>')
+    # MathJax 2 and 3 take what stands between two dollars for a formula, but for these classes.
+    ignore = "tex2jax_ignore mathjax_ignore"
+    return Html(f'<div class="llmframe {ignore}">{_STYLE}{head}{"".join(shown)}</div>')
 
 
 def note(value: object) -> Html:
@@ -259,8 +262,14 @@ def bars(counts: Mapping[str, float] | Iterable[tuple[object, float]]) -> Html:
     )
 
 
-def meter(done: float, total: float, failed: float = 0) -> Html:
+def meter(done: float, total: float, failed: float = 0, *, wide: bool = False) -> Html:
     """How much of something is done: a bar, and the share as text beside it.
+
+    Args:
+        done: For good.
+        total: In all.
+        failed: For bad.
+        wide: As the main thing of a page.
 
     Examples:
         >>> print(re.sub("<.*?>", "", meter(3, 4)), re.sub("<.*?>", "", meter(0, 0)))
@@ -270,8 +279,9 @@ def meter(done: float, total: float, failed: float = 0) -> Html:
     good = good if total else 100.0
     # Never "100 %" while a row is left, nor "0 %" once one is done.
     whole = round(good) if good in {0.0, 100.0} else min(99, max(1, round(good)))
+    size = " llmframe-wide" if wide else ""
     return Html(
-        f'<span class="llmframe-meter"><span class="llmframe-fill llmframe-fill-good" '
+        f'<span class="llmframe-meter{size}"><span class="llmframe-fill llmframe-fill-good" '
         f'style="width:{good:.1f}%"></span><span class="llmframe-fill llmframe-fill-bad" '
         f'style="width:{bad:.1f}%"></span></span>{whole} %'
     )

@@ -249,6 +249,35 @@ class Outcome:
         for place, label, share in zip(places, labels, shares, strict=True):
             self.values[place] = (label, share)
 
+    def latest(self, places: Sequence[int], count: int, limit: int = 200) -> list[tuple[int, str]]:
+        """The last answers as they stand, the newest first; from any thread.
+
+        A label that is told from scores may change until all of them are there.
+
+        Args:
+            places: Requests, in the order in which they were answered.
+            count: Answers wanted.
+            limit: Characters of one.
+
+        Returns:
+            Position of the first row of each request, and its answer as text.
+        """
+        rows = len(self.work.keys)
+        own = [place for place in places if place < rows]
+        scored = [place for place in own if place in self.scores]
+        free = [self.scores[p] for p in range(rows, len(self.work)) if p in self.scores]
+        decided, _ = self.work.call.decide([self.scores[place] for place in scored], free)
+        labels = dict(zip(scored, decided, strict=True))
+        names = [field.name for field in self.work.call.form.fields]
+        shown: list[tuple[int, str]] = []
+        for place in own[: -count - 1 : -1]:
+            values = (labels[place],) if place in labels else self.values[place] or ()
+            parts = [str(value)[:limit] for value in values]
+            if len(parts) > 1:
+                parts = [f"{name}: {part}" for name, part in zip(names, parts, strict=False)]
+            shown.append((int(self.work.first[place]), ", ".join(parts)[:limit]))
+        return shown
+
     def doubt(self, keys: Container[bytes]) -> None:
         """Say of the requests without an answer which of them may be at the provider."""
         for place in np.flatnonzero(self.status == PENDING).tolist():

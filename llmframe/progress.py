@@ -1,21 +1,38 @@
-"""Progress while a call waits: a bar, a few lines in a log file, or nothing."""
+"""Progress while a call waits: a live view, a bar, a few lines in a log file, or nothing.
+
+The live view of notebooks stands far above this module, and gives itself in by `draw_with`.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from llmframe.engines.base import Batch, BatchStatus, Figures
 from llmframe.options import get_options
 from llmframe.results import Usage
 from llmframe.views import age, money
 
-__all__ = ["Awaited", "Display", "Progress", "awaited", "display", "in_kernel", "waiting"]
+__all__ = [
+    "Action",
+    "Awaited",
+    "Display",
+    "Progress",
+    "Trouble",
+    "View",
+    "Watched",
+    "awaited",
+    "display",
+    "draw_with",
+    "engine_figures",
+    "in_kernel",
+    "view",
+    "waiting",
+]
 
 _AFTER: Final = 0.5
 """Seconds before anything is shown: a short call needs no bar."""
@@ -77,6 +94,21 @@ def waiting(batches: Sequence[Awaited]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Replies that were no answer, of one kind; they may have been asked again since.
+
+    Attributes:
+        kind: As in `llmframe.results.KINDS`.
+        count: How many.
+        message: Of the last one.
+    """
+
+    kind: str
+    count: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """A run at one moment, in rows of the frame (not in requests).
 
@@ -91,6 +123,10 @@ class Progress:
         seconds: Since the run began.
         awaited: The batches at a provider that it waits for.
         figures: What the engine says of itself, where it does.
+        latest: Of the last answers the row's position and the answer as text, the newest first.
+        troubles: What replies had against them, the commonest first.
+        p50: Seconds from sending a request to its reply, the middle of the last few hundred.
+        p95: The same, of the slowest twentieth the quickest.
     """
 
     total: int
@@ -103,6 +139,10 @@ class Progress:
     seconds: float = 0.0
     awaited: tuple[Awaited, ...] = ()
     figures: Figures | None = None
+    latest: tuple[tuple[int, str], ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    p50: float | None = None
+    p95: float | None = None
 
     @property
     def done(self) -> int:
@@ -111,19 +151,71 @@ class Progress:
 
 
 class Display(Protocol):
-    """Shows a run; called about ten times a second from the thread that waits.
+    """Shows a run; called about ten times a second from the thread that waits."""
 
-    Attributes:
-        shows: Whether anybody sees it.
-    """
-
-    shows: bool
+    @property
+    def shows(self) -> bool:
+        """Whether anybody sees it."""
 
     def update(self, now: Progress) -> None:
         """Show where the run is."""
 
     def close(self, now: Progress) -> None:
         """Show it for the last time."""
+
+
+Action = Literal["stop", "cancel", "resume"]
+"""What a view offers: end the job, end a provider's batches too, take up what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A job, as a view looks at it; every function may be called from any thread.
+
+    Attributes:
+        id: Of the job.
+        about: What it does, such as ``"classify → topic, openai/gpt-4.1-mini"``.
+        expected: US$ that it was expected to cost; None where unknown.
+        look: Where it is now.
+        going: Whether somebody drives it, here or in another process.
+        label: Of a row, by its position.
+        report: What happened, as HTML; at the end.
+        actions: What can be done to it now.
+        press: Do it.
+    """
+
+    id: str
+    about: str
+    expected: float | None
+    look: Callable[[], Progress]
+    going: Callable[[], bool]
+    label: Callable[[int], str]
+    report: Callable[[], str]
+    actions: Callable[[], Collection[Action]]
+    press: Callable[[Action], None]
+
+
+class View(Protocol):
+    """A picture of a job in a notebook, which keeps itself up to date."""
+
+    def show(self) -> bool:
+        """Draw it in the cell that runs now, once; False where it cannot be drawn."""
+
+    def close(self) -> None:
+        """The job has ended: leave its report in its place."""
+
+
+_draw: list[Callable[[Watched], View]] = []
+
+
+def draw_with(make: Callable[[Watched], View]) -> None:
+    """Draw jobs in notebooks with `make` from now on."""
+    _draw[:] = [make]
+
+
+def view(watched: Watched) -> View | None:
+    """A view of the job; None outside notebooks."""
+    return _draw[0](watched) if _draw and in_kernel() else None
 
 
 class _Nothing:
@@ -168,6 +260,32 @@ class _Bar:
         if self._bar is not None:
             self.update(now)
             self._bar.close()
+
+
+class _Cell:
+    """A view in a notebook's cell, from the second update on; a bar where none can be drawn."""
+
+    def __init__(self, view: View, title: str, after: float) -> None:
+        self._view = view
+        self._after = after
+        self._bar = _Bar(title, _text_bar, after)
+        self._drawn: bool | None = None
+
+    @property
+    def shows(self) -> bool:
+        """A view looks for itself."""
+        return self._drawn is False
+
+    def update(self, now: Progress) -> None:
+        if self._drawn is None and now.seconds >= self._after and now.done < now.total:
+            self._drawn = self._view.show()
+        if self._drawn is False:
+            self._bar.update(now)
+
+    def close(self, now: Progress) -> None:
+        if self._drawn:
+            self._view.close()
+        self._bar.close(now)
 
 
 class _Log:
@@ -226,11 +344,11 @@ def _detail(now: Progress) -> str:
     if now.awaited:
         parts.append(f"waiting for {waiting(now.awaited)}")
     if now.figures is not None:
-        parts += _engine(now.figures)
+        parts += engine_figures(now.figures)
     return ", ".join(parts)
 
 
-def _engine(figures: Figures) -> list[str]:
+def engine_figures(figures: Figures) -> list[str]:
     """What an engine on this machine is doing; what it does not say is left out."""
     if figures.loading:
         return ["loading the model"]
@@ -247,53 +365,34 @@ def _engine(figures: Figures) -> list[str]:
     return [text.format(value) for value, text in said if value is not None]
 
 
-def display(title: str, wanted: bool | None) -> Display:
+def display(title: str, wanted: bool | None, view: View | None = None) -> Display:
     """The display that fits where this process runs.
 
     Args:
         title: Name of the job.
         wanted: False: nothing; True: from the start; None: what `set_options` says, once the
             call has taken half a second.
+        view: Of the job, in a notebook.
     """
     wanted = get_options().progress if wanted is None else wanted
     if wanted is False:
         return _Nothing()
-    kernel = in_kernel()
+    after = 0.0 if wanted else _AFTER
+    if view is not None:
+        return _Cell(view, title, after)
     try:
         tty = sys.stderr.isatty()
     except (AttributeError, ValueError):
         tty = False
-    if not kernel and not tty:
+    if not in_kernel() and not tty:
         return _Log(title, 1.0 if wanted else _LINES, always=bool(wanted))
-    return _Bar(title, _tqdm(kernel), 0.0 if wanted else _AFTER)
+    return _Bar(title, _text_bar, after)
 
 
 def in_kernel() -> bool:
     """Whether a notebook's kernel runs this code; a script may import ipykernel, too."""
     shell = sys.modules.get("IPython")
     return shell is not None and hasattr(shell.get_ipython(), "kernel")
-
-
-def _tqdm(kernel: bool) -> Callable[..., Any]:
-    """The notebook's bar where ipywidgets can draw it, else the text one."""
-    if kernel:
-        try:
-            import ipywidgets  # noqa: F401
-            from tqdm.notebook import tqdm as notebook_bar
-
-            def make(**options: Any) -> Any:
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        return notebook_bar(**options)
-                except Exception:
-                    # A widget stack of another version must not end a paid run.
-                    return _text_bar(**options)
-
-            return make
-        except ImportError:
-            return _text_bar
-    return _text_bar
 
 
 def _text_bar(**options: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Final
 
 from llmframe.brakes import Budget
 from llmframe.engines.base import Engine, Mode
@@ -15,6 +17,9 @@ from llmframe.progress import Progress, awaited
 from llmframe.work import Work
 
 __all__ = ["Running"]
+
+_LATEST: Final = 3
+"""Answers that whoever watches is shown."""
 
 
 class Running:
@@ -36,19 +41,33 @@ class Running:
         """The run at this moment; cheap, from any thread.
 
         Args:
-            watched: Somebody looks: with what the engine says of itself.
+            watched: Somebody looks: with the last answers, what was refused, and what the engine
+                says of itself.
         """
         waits = [] if self._lane is None else self._lane.open
-        figures = getattr(self.engine, "figures", None) if watched else None
-        return Progress(
+        rows = self.ledger.rows
+        now = Progress(
             self.ledger.total,
-            **self.ledger.rows,
+            rows["ok"],
+            rows["cached"],
+            rows["failed"],
             in_flight=self._feed.in_flight,
             usage=self.ledger.usage,
             cost=None if self._budget.price is None else self.ledger.cost,
             seconds=time.monotonic() - self._began,
             awaited=tuple(awaited(self.engine.name, batch, seen) for batch, seen in waits),
+        )
+        if not watched:
+            return now
+        figures = getattr(self.engine, "figures", None)
+        p50, p95 = self.ledger.pace() or (None, None)
+        return replace(
+            now,
             figures=figures() if callable(figures) else None,
+            latest=tuple(self.outcome.latest(list(self.ledger.recent), _LATEST)),
+            troubles=self.ledger.troubles(),
+            p50=p50,
+            p95=p95,
         )
 
     @property

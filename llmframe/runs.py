@@ -290,6 +290,7 @@ class Run(Running):
         self.ledger.maybe_paid += failure.maybe_paid
         if failure.kind == "canceled" and self._control.mode != "run":
             return  # given up because we stopped: the row stays pending
+        self.ledger.refuse(failure)
         if failure.fatal:
             self._end(self._engine_error(failure, result.request_id))
             return

@@ -10,15 +10,17 @@ from typing import Final
 from llmframe.calls import Call
 from llmframe.comebacks import driven_elsewhere
 from llmframe.journal import JobRecord, Journal
-from llmframe.progress import Progress, display
+from llmframe.progress import Display, Progress
 from llmframe.standings import standing
 
-__all__ = ["Caller", "step", "watch"]
+__all__ = ["Caller", "seen", "step", "watch"]
 
 _LOOK: Final = 0.5
 """Seconds between two looks."""
 _COUNT: Final = 10.0
-"""And between two counts of its rows, to show them."""
+"""And between two counts of its rows, to show them,"""
+_FIRST: Final = 1.0
+"""of which the first comes earlier."""
 
 
 def step(until: float | None, most: float = 0.1) -> float:
@@ -50,7 +52,9 @@ class Caller:
             raise asyncio.CancelledError
 
 
-def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) -> JobRecord:
+def watch(
+    journal: Journal, call: Call, record: JobRecord, until: float | None, shown: Display
+) -> JobRecord:
     """Wait until nobody drives a job any more, and show how it goes.
 
     Args:
@@ -58,6 +62,7 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
         call: Its call.
         record: The job.
         until: When to stop, by the monotonic clock; None: never.
+        shown: Where its progress is shown.
 
     Returns:
         The job as it is then.
@@ -65,8 +70,8 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
     Raises:
         KeyboardInterrupt: The watching was stopped; the job goes on.
     """
-    shown, counted = display(record.id, None), time.monotonic()
-    seen: Progress | None = None
+    counted = time.monotonic() - _COUNT + _FIRST
+    latest: Progress | None = None
     caller = Caller()
     try:
         while True:
@@ -78,8 +83,8 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
             if record.driver is None or (until is not None and time.monotonic() >= until):
                 return record
             if time.monotonic() - counted >= _COUNT:
-                seen, counted = _seen(journal, call, record), time.monotonic()
-                shown.update(seen)
+                latest, counted = seen(journal, call, record), time.monotonic()
+                shown.update(latest)
             time.sleep(step(until, _LOOK))
     except KeyboardInterrupt:
         raise driven_elsewhere(record) from None
@@ -87,20 +92,20 @@ def watch(journal: Journal, call: Call, record: JobRecord, until: float | None) 
         error.add_note(str(driven_elsewhere(record)))
         raise
     finally:
-        if seen is not None:
-            shown.close(seen)
+        if latest is not None:
+            shown.close(latest)
 
 
-def _seen(journal: Journal, call: Call, record: JobRecord) -> Progress:
-    """Its run as the journal shows it."""
-    seen = standing(call, journal, record)
-    counts = Counter(seen.counts)
+def seen(journal: Journal, call: Call, record: JobRecord) -> Progress:
+    """A job's run as the journal shows it."""
+    found = standing(call, journal, record)
+    counts = Counter(found.counts)
     return Progress(
         record.count - counts["skipped"] - counts["kept"],
         counts["ok"],
         counts["cached"],
         counts["failed"],
-        cost=seen.cost,
+        cost=found.cost,
         seconds=time.time() - record.created,
-        awaited=seen.awaited,
+        awaited=found.awaited,
     )

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from llmframe import models
 from llmframe.engines import local_server as llama
-from llmframe.engines.base import Control, Limits, Source
+from llmframe.engines.base import Control, Figures, Limits, Source
 from llmframe.errors import ModelError
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
@@ -100,6 +100,7 @@ class Local:
             in_process=True,
             context=n_ctx,
         )
+        self._used: llama.Config | None = None  # what the last stream needs loaded
 
     def __repr__(self) -> str:
         return f"Local({self.source!r})"
@@ -140,11 +141,16 @@ class Local:
             SchemaError: A schema has no grammar.
         """
         llama.require()
-        run = _Run(self, self._config(), source, control)
+        self._used = self._config()
+        run = _Run(self, self._used, source, control)
         try:
             yield from run.results()
         finally:
             run.crew.dismiss()
+
+    def figures(self) -> Figures:
+        """Whether it loads its model; what else it does, the run itself knows."""
+        return Figures(loading=self._used is None or not llama.is_loaded(self._used))
 
     def close(self) -> None:
         """Let go of the model; it is loaded again when next used."""

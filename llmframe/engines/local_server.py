@@ -26,7 +26,17 @@ from llmframe.errors import EngineError, ModelError, sentence
 from llmframe.requests import Message
 from llmframe.results import Failure, Usage
 
-__all__ = ["Cancelled", "Completion", "Config", "LlamaServer", "Refused", "drop", "get", "require"]
+__all__ = [
+    "Cancelled",
+    "Completion",
+    "Config",
+    "LlamaServer",
+    "Refused",
+    "drop",
+    "get",
+    "is_loaded",
+    "require",
+]
 
 LEAD: Final = "Category:"
 """How the reply starts where labels are scored. Without it a small model is about to start a
@@ -362,6 +372,11 @@ def get(config: Config) -> LlamaServer:
         if server is None:
             server = _servers[config] = LlamaServer(config)
         return server
+
+
+def is_loaded(config: Config) -> bool:
+    """Whether the server of this configuration is there already."""
+    return config in _servers
 
 
 def drop(config: Config) -> None:

@@ -1,0 +1,221 @@
+"""The live view in a real kernel without a browser: what a saved notebook holds afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.notebook.lab import ROOT
+from tests.servers.rows import Reply
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+pytest.importorskip("ipywidgets")
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+SETUP = """
+import os
+import pandas as pd
+import llmframe as lf
+engine = lf.OpenAI("test-model", base_url=os.environ["URL"], api_key="sk-kernel")
+df = pd.DataFrame({"t": [f"row {i}" for i in range(20)]})
+"""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """``run(url, cells)`` executes them in one kernel; gives the notebook."""
+
+    def execute(url: str, cells: list[str], **options: Any) -> Any:
+        monkeypatch.setenv("URL", url)
+        monkeypatch.delenv("LLMFRAME_PROGRESS", raising=False)
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+        monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+        notebook = nbformat.v4.new_notebook()
+        notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", **options)
+        client.execute()
+        return notebook
+
+    return execute
+
+
+def shown(cell: Any) -> list[Any]:
+    """What a cell displays, by mimetype."""
+    return [out["data"] for out in cell.outputs if out.output_type == "display_data"]
+
+
+def printed(cell: Any, name: str = "stdout") -> str:
+    return "".join(
+        out["text"] for out in cell.outputs if out.output_type == "stream" and out.name == name
+    )
+
+
+OPEN = """
+import gc, ipywidgets
+from ipywidgets.widgets import widget
+open_ = getattr(widget, "_instances", None)
+open_ = ipywidgets.Widget.widgets if open_ is None else open_
+print(len(open_))
+"""
+
+
+def test_u126_what_is_saved_is_the_report_and_no_widget_stays_open(serve: Any, run: Any) -> None:
+    server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
+    notebook = run(
+        server.url,
+        [
+            SETUP,
+            'out = df.llm.map("a {t}", model=engine, concurrency=2)',
+            'out = df.llm.map("a {t}", model=engine)',  # nothing to do: nothing to show
+            'job = df.llm.submit.map("b {t}", model=engine, concurrency=2)\njob',
+            "job.wait().status().state",
+            "job",
+            'out = await df.llm.amap("c {t}", model=engine, concurrency=2)',
+            'out = df.llm.map("d {t}", model=engine, concurrency=2, progress=False)',
+            'job = df.llm.submit.map("e {t}", model=engine, progress=False); job.wait(); None',
+            OPEN,
+        ],
+    )
+    views = [shown(cell) for cell in notebook.cells]
+    assert [len(view) for view in views] == [0, 1, 0, 1, 1, 0, 1, 0, 0, 0]
+    for cell in (1, 3, 4, 6):
+        data = views[cell][0]
+        assert "20 of 20 rows answered" in data["text/html"], cell
+        assert VIEW not in data, "a widget would be saved, which nobody can draw without its kernel"
+        assert data["text/plain"].startswith("job j_")
+    again = [o for o in notebook.cells[5].outputs if o.output_type == "execute_result"]
+    assert len(again) == 1, "a job that has ended is a value as any other"
+    assert printed(notebook.cells[9]).strip() == "0"
+    for cell in notebook.cells:
+        assert printed(cell, "stderr") == "", cell.source
+    assert server.count == 100
+
+
+def test_a_view_that_nobody_waited_for_has_a_picture_beside_the_widget(
+    serve: Any, run: Any
+) -> None:
+    server = serve(lambda seen: Reply(seen.prompt) if seen.n < 4 else Reply(hang=True))
+    notebook = run(
+        server.url,
+        [
+            SETUP,
+            'job = df.llm.submit.map("{t}", model=engine, concurrency=1)\n'
+            "import time\n"
+            "while job.status().ok < 3: time.sleep(0.05)",
+            "job",
+            "job.cancel().status().state",
+        ],
+    )
+    # The kernel is gone by now; what was drawn before it went was replaced by the report.
+    for cell in (1, 2):
+        (data,) = shown(notebook.cells[cell])
+        assert "3 of 20 rows answered" in data["text/html"]
+    result = notebook.cells[3].outputs[-1]["data"]["text/plain"]
+    assert result == "'canceled'"
+
+
+def test_a_picture_stands_beside_the_widget_while_the_job_runs(
+    serve: Any, kernel: Callable[..., Any]
+) -> None:
+    server = serve(lambda seen: Reply(seen.prompt, delay=0.2))
+    seen: list[tuple[float, dict[str, Any]]] = []
+
+    def look(message: dict[str, Any]) -> None:
+        seen.append((time.monotonic(), message))
+
+    client = kernel(server.url)
+    client.execute_interactive(SETUP, timeout=60)
+    client.execute_interactive(
+        'out = df.llm.map("{t}", model=engine, concurrency=1)', timeout=60, output_hook=look
+    )
+    first = next(m for _, m in seen if m["msg_type"] == "display_data")["content"]
+    assert set(first["data"]) == {VIEW, "text/html", "text/plain"}
+    assert 'lf.job("j_' in first["data"]["text/html"].replace("&quot;", '"')
+    values = [
+        at
+        for at, m in seen
+        if m["msg_type"] == "comm_msg"
+        and "value" in m["content"]["data"].get("state", {})
+        and "llmframe" in m["content"]["data"]["state"]["value"]
+    ]
+    assert len(values) >= 5, "the view stood still"
+    rate = len(values) / (values[-1] - values[0])
+    assert rate < 4.5, f"{rate:.1f} updates a second"
+    last = [m for _, m in seen if m["msg_type"] == "update_display_data"][-1]["content"]
+    assert last["transient"] == first["transient"]
+    assert set(last["data"]) == {"text/html", "text/plain"}
+    closed = {m["content"]["comm_id"] for _, m in seen if m["msg_type"] == "comm_close"}
+    opened = {m["content"]["comm_id"] for _, m in seen if m["msg_type"] == "comm_open"}
+    assert opened <= closed
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """``kernel(url)`` starts one; gives its client."""
+    jupyter_client = pytest.importorskip("jupyter_client")
+    started = []
+
+    def start(url: str) -> Any:
+        monkeypatch.setenv("URL", url)
+        monkeypatch.delenv("LLMFRAME_PROGRESS", raising=False)
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+        monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+        started.append(jupyter_client.manager.start_new_kernel(kernel_name="python3"))
+        return started[-1][1]
+
+    yield start
+    for manager, client in started:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+BROKEN = {
+    "absent": "import sys; sys.modules['ipywidgets'] = None",
+    "raises when a widget is made": (
+        "import ipywidgets\n"
+        "def init(*_, **__): raise TypeError('another version')\n"
+        "ipywidgets.HTML.__init__ = init"
+    ),
+    "raises when a value is set": (
+        "import ipywidgets, threading\n"
+        "real = ipywidgets.HTML.__setattr__\n"
+        "def setattr_(self, name, value):\n"
+        "    if name == 'value' and threading.current_thread() is not threading.main_thread():\n"
+        "        raise LookupError('shell_parent')\n"
+        "    real(self, name, value)\n"
+        "ipywidgets.HTML.__setattr__ = setattr_"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_u125_a_widget_package_that_is_absent_or_broken_costs_no_row(
+    serve: Any, run: Any, how: str
+) -> None:
+    server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
+    notebook = run(
+        server.url,
+        [
+            SETUP,
+            BROKEN[how],
+            'out = df.llm.map("{t}", model=engine, concurrency=2)\n'
+            'print((out["response"] == df["t"]).all())',
+            'job = df.llm.submit.map("b {t}", model=engine)\n'
+            'print((job.wait().join(df)["response"] == "b " + df["t"]).all())',
+        ],
+    )
+    assert [printed(cell).strip() for cell in notebook.cells[2:]] == ["True", "True"]
+    text = json.dumps(notebook.cells)
+    assert "Traceback" not in text
+    assert "Warning" not in text
+    if how != "raises when a value is set":
+        assert "20/20" in printed(notebook.cells[2], "stderr"), "no bar in its place"
