@@ -202,7 +202,7 @@ class View(Protocol):
         """Draw it in the cell that runs now, once; False where it cannot be drawn."""
 
     def close(self) -> None:
-        """The job has ended: leave its report in its place."""
+        """Leave the job's report in its place; nothing while the job still goes on."""
 
 
 _draw: list[Callable[[Watched], View]] = []
@@ -283,8 +283,7 @@ class _Cell:
             self._bar.update(now)
 
     def close(self, now: Progress) -> None:
-        if self._drawn:
-            self._view.close()
+        self._view.close()  # also where only another cell shows it
         self._bar.close(now)
 
 

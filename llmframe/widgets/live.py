@@ -135,9 +135,9 @@ class LiveView:
         }
 
     def close(self) -> None:
-        """The job has ended: leave its report in its place."""
+        """Leave the job's report in its place; nothing while the job still goes on."""
         with self._lock:
-            if self._box is None:
+            if self._box is None or self._watched.going():
                 return
             self._closed.set()
             try:

@@ -99,7 +99,7 @@ def test_u126_what_is_saved_is_the_report_and_no_widget_stays_open(serve: Any, r
     assert server.count == 100
 
 
-def test_a_view_that_nobody_waited_for_has_a_picture_beside_the_widget(
+def test_every_view_of_a_job_that_was_watched_here_and_there_ends_as_its_report(
     serve: Any, run: Any
 ) -> None:
     server = serve(lambda seen: Reply(seen.prompt) if seen.n < 4 else Reply(hang=True))
@@ -111,14 +111,18 @@ def test_a_view_that_nobody_waited_for_has_a_picture_beside_the_widget(
             "import time\n"
             "while job.status().ok < 3: time.sleep(0.05)",
             "job",
-            "job.cancel().status().state",
+            "job.wait(timeout=1).status().state",
+            "print(job.show())",
+            "job.cancel().wait().status().state",
         ],
     )
     # The kernel is gone by now; what was drawn before it went was replaced by the report.
-    for cell in (1, 2):
+    for cell in (1, 2, 3, 4):
         (data,) = shown(notebook.cells[cell])
         assert "3 of 20 rows answered" in data["text/html"]
-    result = notebook.cells[3].outputs[-1]["data"]["text/plain"]
+        assert VIEW not in data
+    assert notebook.cells[3].outputs[-1]["data"]["text/plain"] == "'running'"
+    result = notebook.cells[5].outputs[-1]["data"]["text/plain"]
     assert result == "'canceled'"
 
 
