@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from llmframe.brakes import output_limit
-from llmframe.calibration import CONTENT_FREE, probabilities
 from llmframe.errors import PromptError
+from llmframe.label_scores import CONTENT_FREE, probabilities
 from llmframe.labels import Labels, labels_from
 from llmframe.panels import Panel, panel_from
 from llmframe.prompts import Prompt, build, prompt_from

@@ -288,6 +288,10 @@ def test_a_job_that_another_process_drives_is_not_cancelled_here(tmp_path: Path)
     job.cancel()
 
 
+class LiveAlone(FakeEngine):
+    batched = None  # type: ignore[assignment]
+
+
 def test_batch_true_takes_the_engine_that_was_given(
     server: BatchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +305,7 @@ def test_batch_true_takes_the_engine_that_was_given(
     assert frame().llm.map(PROMPT, model=engine).llm.status().tolist() == ["cached"] * 6
     assert len(server.live) == 1
     with pytest.raises(lf.ModelError, match="no batch API here"):
-        frame().llm.map(PROMPT, model=FakeEngine("ok"), batch=True)
+        frame().llm.map(PROMPT, model=LiveAlone("ok"), batch=True)
 
 
 def test_the_repr_of_an_engine_shows_what_is_not_usual() -> None:

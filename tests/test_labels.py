@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from llmframe.calibration import CONTENT_FREE, probabilities
 from llmframe.errors import SchemaError
+from llmframe.label_scores import CONTENT_FREE, probabilities
 from llmframe.labels import Labels, instructions, labels, labels_from
 from llmframe.results import Result
 from llmframe.schemas.reading import read

@@ -10,8 +10,6 @@ import pytest
 
 from tests.notebook.lab import Lab, Page, chromium
 
-pytest_plugins = ["tests.servers.plugin"]
-
 
 def _missing() -> str | None:
     for package in ("jupyterlab", "playwright", "ipywidgets"):

@@ -13,6 +13,8 @@ import pytest
 from tests.notebook.lab import ROOT
 from tests.servers.rows import Reply
 
+pytest_plugins = ["tests.servers.plugin"]
+
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")

@@ -18,6 +18,8 @@ from tests.notebook.lab import Lab, Page
 from tests.servers.openai_batches import BatchServer, Plan
 from tests.servers.rows import Reply
 
+pytest_plugins = ["tests.servers.plugin"]
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 _SHOTS = os.environ.get("LLMFRAME_TEST_SHOTS")
