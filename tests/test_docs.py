@@ -186,6 +186,7 @@ if __name__ == "__main__":
             (Path(folder) / "models").symlink_to(models)
             patch.setenv("LLMFRAME_HOME", folder)
             patch.setenv("LLMFRAME_PROGRESS", "0")
-            patch.setattr(llmframe, "OpenAI", _stand_in, raising=False)
+            if page == README:
+                patch.setattr(llmframe, "OpenAI", _stand_in, raising=False)
             with llmframe.set_options():
                 write(page)
