@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -593,3 +594,56 @@ def test_a_repair_is_bounded() -> None:
     assert "field_0" in told
     assert "one JSON object" in told
     assert len(repair_message(form(None), Failure("empty_output", "empty"), None)) < 200
+
+
+class Noted(BaseModel):
+    a: int
+    note: str = ""
+    more: list[dict[str, int]] = []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":2}',
+        '{"a":1,"a" :2}',
+        '{"a" :1,"a":2}',
+        '{"a":1,"a"\n:2}',
+        '{"a":1,"a"\t:2}',
+        '{"a":1,"a"\r:2}',
+        '{"a":1,"\\u0061":2}',
+        '{"a":1,"more":[{"x":1,"x":2}]}',
+        '{"a":1,"more":[{"x":1,"x" :2}]}',
+        '{"a":1,"note":"{","a":2}',
+        '{"a":1,"note":"\\":","a":2}',
+    ],
+)
+def test_a_repeated_key_is_never_read_at_once(text: str) -> None:
+    asked = form(Noted)
+    assert asked.at_once(text) is None
+    failure = read(asked, Result(b"", text, "stop")).failure
+    assert failure is not None
+    assert "is there twice" in failure.message
+
+
+@pytest.mark.parametrize(
+    "note", ["", ":", "{}", '":', 'say "a": 1', " : ", "a\n:", "\\", "ä\u2028"]
+)
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " :\n")])
+def test_whatever_a_text_holds_it_is_read_the_same_at_once_and_slowly(
+    note: str, separators: tuple[str, str]
+) -> None:
+    asked = form(Noted)
+    answer = {"a": 1, "note": note, "more": [{"x": 1}, {}]}
+    text = json.dumps(answer, separators=separators)
+    assert asked.at_once(text) in (None, (1, note, answer["more"]))
+    assert read(asked, Result(b"", text, "stop")).values == (1, note, answer["more"])
+
+
+def test_an_ordinary_reply_is_read_at_once() -> None:
+    text = json.dumps({"a": 1, "note": "He said: {well}", "more": [{"x": 2}]})
+    assert form(Noted).at_once(text) == (1, "He said: {well}", [{"x": 2}])
+    assert form(Noted).at_once('{"a":"1"}') is None  # coerced, which is to be marked
+    assert form({"n": float}).at_once('{"n":1e999}') is None
+    assert form({"n": float}).at_once('{"n":NaN}') is None
+    assert form({"n": int | None}).at_once('{"m":1}') is None

@@ -64,6 +64,7 @@ class Form:
         "_known",
         "_nested",
         "_pairs",
+        "_whole_text",
         "bare",
         "code",
         "exact",
@@ -93,6 +94,9 @@ class Form:
         self._check = check
         self._nested: Form | None = None
         self._pairs = Pairs(schema) if schema is not None and holds_map(schema) else None
+        self._whole_text = None
+        if isinstance(check, ModelCheck) and self._pairs is None and not self.exact:
+            self._whole_text = check.whole_text
         self._known = frozenset(() if schema is None else schema["properties"])
 
     def __repr__(self) -> str:
@@ -123,6 +127,17 @@ class Form:
             except Invalid as error:
                 return Checked(None, invalid(str(error)))
         return self._check(value)
+
+    def at_once(self, text: str) -> tuple[Any, ...] | None:
+        """The values of a reply that is right as it stands; None: it takes a closer look.
+
+        Args:
+            text: The reply, free of anything but the answer.
+
+        Returns:
+            Plain values in field order.
+        """
+        return None if self._whole_text is None else self._whole_text(text)
 
     def _none_known(self, value: Mapping[str, Any]) -> str:
         keys = ", ".join(repr(key) for key in list((self.schema or {}).get("properties", ()))[:8])

@@ -86,6 +86,8 @@ def read(form: Form, result: Result) -> Reading:
             return _read_text(result)
         text = result.text
         if text:
+            if (values := form.at_once(text)) is not None:
+                return Reading(values)
             try:
                 value = decode(text, form.exact)
             except (ValueError, RecursionError):
