@@ -596,10 +596,14 @@ def test_a_repair_is_bounded() -> None:
     assert len(repair_message(form(None), Failure("empty_output", "empty"), None)) < 200
 
 
+class More(BaseModel):
+    x: int = 0
+
+
 class Noted(BaseModel):
     a: int
     note: str = ""
-    more: list[dict[str, int]] = []
+    more: list[More] = []
 
 
 @pytest.mark.parametrize(
@@ -634,7 +638,7 @@ def test_whatever_a_text_holds_it_is_read_the_same_at_once_and_slowly(
     note: str, separators: tuple[str, str]
 ) -> None:
     asked = form(Noted)
-    answer = {"a": 1, "note": note, "more": [{"x": 1}, {}]}
+    answer = {"a": 1, "note": note, "more": [{"x": 1}, {"x": 2}]}
     text = json.dumps(answer, separators=separators)
     assert asked.at_once(text) in (None, (1, note, answer["more"]))
     assert read(asked, Result(b"", text, "stop")).values == (1, note, answer["more"])
