@@ -24,7 +24,6 @@ def test_tune_gives_a_curve_and_a_choice(tiny):
     place = rate.index.get_loc(tuning.best)
     beside = rate.iloc[max(0, place - 1) : place + 2]
     assert rate[tuning.best] >= (1 - tuning.noise) * beside.max()
-    assert rate[tuning.best] > rate.iloc[0]
     assert tuning.curve["kv_cache"].between(0, 1).all()
     assert (tuning.curve["preemptions"] == 0).all()
     assert tuning.engine.max_num_seqs == tuning.best
