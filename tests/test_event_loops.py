@@ -467,10 +467,12 @@ def test_every_verb_can_be_awaited(serve: Any, run: Any, verb: str) -> None:
 # -- processes of their own ------------------------------------------------------------------
 
 HEAD = """
-import asyncio, multiprocessing, os, sys, threading, time
+import asyncio, multiprocessing, os, signal, sys, threading, time
 import openai, pandas as pd
 import llmframe as lf
 
+# A parent that runs in the background may have handed down an ignored SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 URL = os.environ["URL"]
 engine = lf.OpenAI("test-model", base_url=URL, api_key="sk-x")
 df = pd.DataFrame({"t": [f"row {i}" for i in range(12)]})
@@ -511,6 +513,7 @@ def ended(started: subprocess.Popen[str]) -> tuple[int, str, str]:
         out, err = started.communicate(timeout=90)
     finally:
         started.kill()
+        started.wait()
     return started.returncode, out, complaints(err)
 
 
