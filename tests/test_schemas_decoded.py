@@ -16,9 +16,9 @@ from llmframe.testing import drive, requests
 from tests.gbnf import accepts
 from tests.thirty import SCHEMAS
 
-# The grammar has no words for: a multiple, an item that stands once, a rule with a condition, and
-# the days of a month.
-IN_WORDS = {"long range", "raw", "dates"}
+# The grammar has no words for: the bounds of a float, a multiple, an item that stands once, a rule
+# with a condition, and the days of a month.
+IN_WORDS = {"range", "long range", "raw", "dates"}
 
 
 def judged(model, texts, max_tokens):
