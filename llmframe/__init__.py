@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llmframe.engines.openai import OpenAI
     from llmframe.engines.vllm import VLLM
     from llmframe.judges.agreement import agreement
+    from llmframe.judges.audit import audit
     from llmframe.judges.calibration import calibration
     from llmframe.judges.corrected import corrected, how_many_labels
     from llmframe.judges.ranking import ranking
@@ -59,6 +60,7 @@ __all__ = [
     "SchemaError",
     "StoreError",
     "agreement",
+    "audit",
     "calibration",
     "classify",
     "compare",
@@ -86,6 +88,7 @@ _LATER: Final = {
     "OpenAI": "llmframe.engines.openai",
     "VLLM": "llmframe.engines.vllm",
     "agreement": "llmframe.judges.agreement",
+    "audit": "llmframe.judges.audit",
     "calibration": "llmframe.judges.calibration",
     "corrected": "llmframe.judges.corrected",
     "how_many_labels": "llmframe.judges.corrected",

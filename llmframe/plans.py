@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from llmframe.schemas.forms import Field, Form
 from llmframe.views import Sheet, money, number
 from llmframe.work import Work
 
-__all__ = ["Plan", "ceiling", "estimate", "plan_of", "price_of"]
+__all__ = ["Plan", "Plans", "ceiling", "estimate", "plan_of", "price_of"]
 
 _SAMPLE: Final = 200
 _REPLY: Final = {"str": 40, "category": 8, "object": 60}
@@ -141,6 +141,45 @@ class Plan(Sheet):
             yield markup.note(sentence)
         for place, (name, text) in enumerate(self._texts()):
             yield markup.details(name, markup.text(text), opened=place == 0)
+
+
+@dataclass(frozen=True, repr=False)
+class Plans(Sheet):
+    """Several calls that belong together, none of them sent.
+
+    Attributes:
+        what: What they are for.
+        plans: Each by its name, in the order in which they would go out.
+    """
+
+    what: str
+    plans: Mapping[str, Plan]
+
+    @property
+    def requests(self) -> int:
+        """Distinct requests that all of them would send."""
+        return sum(plan.requests for plan in self.plans.values())
+
+    @property
+    def cost(self) -> float | None:
+        """Expected US$ of all; None where a price is not known."""
+        costs = [plan.expected for plan in self.plans.values()]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
+
+    def _title(self) -> str:
+        return f"Plan for {self.what}: {number(self.requests)} requests, nothing sent"
+
+    def _lines(self) -> Iterable[tuple[str, str]]:
+        for name, plan in self.plans.items():
+            told = f"{number(plan.requests)} requests to {plan.model}, {money(plan.expected)}"
+            yield name, f"{told}, {number(plan.cached)} of {number(plan.rows)} rows cached"
+        yield "cost", f"{money(self.cost)} expected"
+
+    def _parts(self) -> Iterable[markup.Html]:
+        yield markup.facts(self._lines())
+        for name, plan in self.plans.items():
+            yield markup.details(name, *plan._parts())
 
 
 def _clipped(lines: list[str]) -> list[str]:

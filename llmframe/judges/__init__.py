@@ -1,4 +1,4 @@
-"""How far an answer can be trusted: agreement, corrected estimates, rankings, calibration.
+"""How far an answer can be trusted: agreement, corrected estimates, rankings, calibration, audits.
 
-Everything here reads a finished frame and asks no model.
+All but `audit` read a finished frame and ask no model.
 """
