@@ -49,6 +49,7 @@ class Call:
         choices: What to score, a text a label, where the engine can; None: nothing.
         calibration: How scores become probabilities when they are read.
         confidence: Give each label's probability too.
+        unsure_below: Probability below which a row is left without a label; None: no row is.
         content_free: The conversations whose scores calibrate the others.
         missing: What a missing cell does: ``"skip"``, ``"blank"`` or ``"raise"``.
         dedupe: Identical rows share one request.
@@ -77,6 +78,7 @@ class Call:
     choices: tuple[str, ...] | None = None
     calibration: Calibration = "none"
     confidence: bool = False
+    unsure_below: float | None = None
     content_free: tuple[tuple[Message, ...], ...] = ()
     missing: str = "skip"
     dedupe: bool = True
@@ -171,7 +173,8 @@ class Call:
     ) -> tuple[list[Any], list[float]]:
         """Labels and their probabilities from the scores of all rows, by the call's calibration.
 
-        Where a panel wants the expected score, that stands in the place of the probability.
+        Where a panel wants the expected score, that stands in the place of the probability. A row
+        that is not sure enough has None in the place of its label.
         """
         if self.labels is None or not scores:
             return [], []
@@ -180,10 +183,14 @@ class Call:
             method = "none"
         shares = probabilities(scores, content_free or None, method)
         best = shares.argmax(axis=1)
-        labels = [self.labels.values[place] for place in best]
+        labels: list[Any] = [self.labels.values[place] for place in best]
         if self.panel is not None and self.panel.expected:
             return labels, (shares @ np.array(self.labels.values, dtype=float)).tolist()
-        return labels, shares[np.arange(len(best)), best].tolist()
+        sure = shares[np.arange(len(best)), best]
+        if self.unsure_below is not None:
+            enough = (sure >= self.unsure_below).tolist()
+            labels = [label if keep else None for label, keep in zip(labels, enough, strict=True)]
+        return labels, sure.tolist()
 
     def stored(self, prompt: Prompt, keep_prompts: bool = True) -> str:
         """JSON from which `call_from` rebuilds the call, as far as JSON can say it.
@@ -213,6 +220,7 @@ class Call:
                 "choices": self.choices,
                 "calibration": self.calibration,
                 "confidence": self.confidence,
+                **({} if self.unsure_below is None else {"unsure_below": self.unsure_below}),
                 "content_free": self.content_free if keep_prompts else (),
                 "missing": self.missing,
                 "dedupe": self.dedupe,

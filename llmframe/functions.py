@@ -66,12 +66,16 @@ def classify(data: Any, source: Any = None, labels: Any = None, **keywords: Any)
     Args:
         data: DataFrame, or a Series (then `source` is left out).
         source: A column name, a template, or a list of column names.
-        labels: A list, a dict label → description, an Enum or a Literal.
+        labels: A list, a dict label → description, an Enum or a Literal. A dict label → dict, or
+            list, holds labels under a label: ``billing > refund``.
         multi: Any number of labels a row, as a list.
         explain: Reason before the label, in a column ``label_reason``.
         confidence: Add ``label_confidence``, the label's probability, where the engine scores.
         calibration: How scores become probabilities: ``"contextual"`` (against content-free
             texts), ``"batch"`` (against the batch's mean; for balanced labels), ``"none"``.
+        other: One more label, for what none of the others fits; True names it ``none of these``.
+        unsure_below: Leave rows without a label where its probability is lower: NA, counted in a
+            warning, with the confidence beside it. Another value asks nothing again.
         **keywords: Keywords of every verb.
 
     Returns:

@@ -22,7 +22,7 @@ from llmframe.journal import Entry, Journal
 from llmframe.outcomes import Lost, Outcome, column
 from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
-from llmframe.turnouts import warn_of_panel, warn_of_scores
+from llmframe.turnouts import warn_of_panel, warn_of_scores, warn_of_unsure
 from llmframe.work import FAILED, STATUS
 
 __all__ = [
@@ -376,6 +376,8 @@ def warn(call: Call, outcome: Outcome, keep_failed: bool = False, scores: bool =
         warn_user(unmet)
     if scores:
         warn_of_scores(call, outcome)
+    if call.errors != "coerce":
+        warn_of_unsure(call, outcome)
     if call.panel is not None and call.errors != "coerce":
         warn_of_panel(call.panel, outcome)
     if work.partly:

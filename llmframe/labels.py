@@ -6,7 +6,7 @@ import enum
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -21,6 +21,7 @@ __all__ = [
     "instructions",
     "labels",
     "labels_from",
+    "with_other",
 ]
 
 Kind = Literal["str", "int", "bool", "object"]
@@ -31,6 +32,10 @@ _MANY: Final = 250
 _LONG: Final = 15_000
 _LETTERS: Final = "LCKQXZ"
 
+NONE: Final = "none of these"
+"""The label of a text that none of the user's labels fits, where the user gives it no name."""
+_UNDER: Final = " > "
+"""Between the levels of a label that stands under another."""
 _EXAMPLE: Final = '["billing", "bug", "feature"]'
 # Blanks, straight and typographic quotes, bold and code marks, the full stop.
 _AROUND: Final = " \t\r\n\"'`*.\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
@@ -171,7 +176,8 @@ def labels(spec: Any) -> Labels:
 
     Args:
         spec: A list (or any other sequence) of texts, numbers or bools; a dict label →
-            description; an Enum class; or a ``Literal``.
+            description; an Enum class; or a ``Literal``. A dict label → dict, or list, holds
+            labels under a label, which are named with all that they stand under.
 
     Raises:
         SchemaError: Fewer than two labels, an empty one, two that a model could not tell apart,
@@ -182,6 +188,8 @@ def labels(spec: Any) -> Labels:
         ('something is broken', None)
         >>> labels([0, 1, 2]).texts
         ('0', '1', '2')
+        >>> labels({"billing": {"refund": "wants money back", "invoice": None}, "bug": None}).texts
+        ('billing > refund', 'billing > invoice', 'bug')
     """
     values, descriptions = _listed(spec)
     if len(values) < 2:
@@ -197,6 +205,33 @@ def labels(spec: Any) -> Labels:
                 f"quotes, '_', '-' and a full stop make no difference). Rename or drop one."
             )
     return Labels(values, texts, descriptions, _kind(values))
+
+
+def with_other(labels: Labels, other: Any) -> Labels:
+    """The labels and, last, one for what none of them fits.
+
+    Args:
+        labels: The labels.
+        other: Its value; True for ``"none of these"``.
+
+    Raises:
+        SchemaError: It is a label already, or cannot be one.
+
+    Examples:
+        >>> with_other(labels(["bug", "feature"]), True).texts
+        ('bug', 'feature', 'none of these')
+        >>> with_other(labels([1, 2]), -1).descriptions[-1]
+        'none of the others fits'
+    """
+    value, text = (NONE, NONE) if other is True else (_plain(other), _text(_plain(other)))
+    if (place := labels.match(text)) is not None:
+        raise SchemaError(
+            f"other={other!r} reads as the label {labels.values[place]!r}. Name it differently."
+        )
+    values = (*labels.values, value)
+    # The name that we give says it already.
+    described = None if other is True else "none of the others fits"
+    return Labels(values, (*labels.texts, text), (*labels.descriptions, described), _kind(values))
 
 
 def coded(labels: Labels) -> Labels:
@@ -296,10 +331,13 @@ def _listed(spec: Any) -> tuple[tuple[Any, ...], tuple[str | None, ...]]:
         values = tuple(_plain(value) for value in get_args(spec))
         return values, (None,) * len(values)
     if isinstance(spec, Mapping):
+        if any(isinstance(under, Mapping | list | tuple) for under in spec.values()):
+            spec = dict(_paths(spec, ()))
         for label, text in spec.items():
             if text is not None and not isinstance(text, str):
                 raise SchemaError(
-                    f"the description of label {label!r} is {text!r}; expected text, or None."
+                    f"the description of label {label!r} is {text!r}; expected text, None, or "
+                    f"the labels under it."
                 )
         texts = tuple(" ".join(text.split()) or None if text else None for text in spec.values())
         return tuple(_plain(value) for value in spec), texts
@@ -315,6 +353,27 @@ def _listed(spec: Any) -> tuple[tuple[Any, ...], tuple[str | None, ...]]:
         )
     values = tuple(_plain(value) for value in spec)
     return values, (None,) * len(values)
+
+
+def _paths(spec: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Labels under labels, each named with all that it stands under, and its description."""
+    for label, under in spec.items():
+        name = _text(_plain(label))
+        if _UNDER in name:
+            raise SchemaError(
+                f"label {name!r} holds {_UNDER!r}, which stands between a label and those under "
+                f"it. Rename it."
+            )
+        path = (*above, name)
+        if not isinstance(under, Mapping | list | tuple):
+            yield _UNDER.join(path), under
+            continue
+        if not under:
+            raise SchemaError(
+                f"there is no label under {_UNDER.join(path)!r}. Give some, or None in their place."
+            )
+        inner = under if isinstance(under, Mapping) else dict.fromkeys(under)
+        yield from _paths(inner, path)
 
 
 def _plain(value: Any) -> Any:

@@ -272,7 +272,8 @@ class Outcome:
         shown: list[tuple[int, str]] = []
         for place in own[: -count - 1 : -1]:
             values = (labels[place],) if place in labels else self.values[place] or ()
-            parts = [str(value)[:limit] for value in values]
+            # A label that is not sure enough is none.
+            parts = ["unsure" if value is None else str(value)[:limit] for value in values]
             if len(parts) > 1:
                 parts = [f"{name}: {part}" for name, part in zip(names, parts, strict=False)]
             shown.append((int(self.work.first[place]), ", ".join(parts)[:limit]))

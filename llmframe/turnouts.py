@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from llmframe.calls import Call
     from llmframe.outcomes import Outcome
 
-__all__ = ["states", "warn_of_panel", "warn_of_scores"]
+__all__ = ["states", "warn_of_panel", "warn_of_scores", "warn_of_unsure"]
 
 
 def states(requests: npt.NDArray[np.uint8], panel: Panel | None) -> npt.NDArray[np.uint8]:
@@ -48,6 +48,19 @@ def warn_of_scores(call: Call, outcome: Outcome) -> None:
         warn_user(
             f"the {what} is NA for {without:,} of {len(labelled):,} {of}: their replies "
             f"came without probabilities."
+        )
+
+
+def warn_of_unsure(call: Call, outcome: Outcome) -> None:
+    """Say how many rows have no label because none was sure enough."""
+    if call.unsure_below is None:
+        return
+    rows = [row for row in outcome.rows() if row is not None]
+    unsure = sum(len(row) > 1 and row[0] is None for row in rows)
+    if unsure:
+        warn_user(
+            f"{unsure:,} of {len(rows):,} rows have no label: less than {call.unsure_below:g} "
+            f"sure. Their confidence is in {call.columns[-1]!r}."
         )
 
 

@@ -121,11 +121,13 @@ def prepare_classify(
     explain: bool = False,
     confidence: bool = False,
     calibration: Literal["auto", "contextual", "batch", "none"] = "auto",
+    other: Any = None,
+    unsure_below: float | None = None,
     **common: Unpack[Common],
 ) -> Prepared:
     """`classify`: one of `labels` a row, or any number of them with `multi`."""
     own = ("source", "labels", "multi", "explain", "confidence", "calibration")
-    given = asked("classify", common, own)
+    given = asked("classify", common, (*own, "other", "unsure_below"))
     if calibration not in {"auto", "contextual", "batch", "none"}:
         raise ValueError(
             f"calibration={calibration!r}: expected 'auto', 'contextual', 'batch' or 'none'."
@@ -134,8 +136,18 @@ def prepare_classify(
         raise ValueError("multi=True gives no confidence: there is no one label to be sure of.")
     table = frames.Table(data)
     known = labelling.labels(labels)
+    if other is not None and other is not False:
+        if multi:
+            raise ValueError(
+                f"other={other!r} with multi=True: where no label fits the list is empty. "
+                f"Leave it out."
+            )
+        known = labelling.with_other(known, other)
     engine = engine_of(given)
     scored = not multi and not explain
+    if unsure_below is not None:
+        _check_unsure(unsure_below, scored, engine)
+        confidence = True
     if not engine.limits.in_process:
         known = labelling.coded(known)
     if confidence and not (scored and engine.limits.choices):
@@ -167,8 +179,20 @@ def prepare_classify(
         choices=choices,
         calibration=calibration,
         confidence=confidence,
+        unsure_below=unsure_below,
         content_free=free,
     )
+
+
+def _check_unsure(below: Any, scored: bool, engine: Engine | BatchEngine) -> None:
+    if isinstance(below, bool) or not isinstance(below, int | float) or not 0 < below <= 1:
+        raise ValueError(f"unsure_below={below!r}: expected a probability, such as 0.8.")
+    if not (scored and engine.limits.choices):
+        why = f"{engine.name}/{engine.model}" if scored else "a label with explain= or multi="
+        raise ValueError(
+            f"unsure_below={below:g}: {why} comes without the probabilities of the labels. Leave "
+            f"it out, or ask a model that gives them. Nothing was sent."
+        )
 
 
 def engine_of(given: Asked) -> Engine | BatchEngine:
