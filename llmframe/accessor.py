@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import pandas as pd
 
 from llmframe import frames, joins
+from llmframe.cascades import alone, cascaded, planned
 from llmframe.engines import homes
 from llmframe.errors import StoreError, on_behalf, user_line, warn_user
 from llmframe.failures import FailureTable
@@ -25,7 +26,7 @@ from llmframe.outcomes import Outcome
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
 from llmframe.reports import Trace
-from llmframe.submits import job, plan, submit
+from llmframe.submits import job, submit
 from llmframe.verbs import (
     prepare_classify,
     prepare_extract,
@@ -54,18 +55,19 @@ ITSELF = "{}"
 def result(prepared: Prepared) -> Any:
     """Run a call to its end, and join."""
     homes.check(prepared.engine)
-    return submit(prepared).result()
+    return submit(prepared).result() if prepared.stronger is None else cascaded(prepared)
 
 
 def _shown(prepared: Prepared) -> Job:
     """Start a call, and show it where a notebook runs it."""
-    found = submit(prepared)
+    found = submit(alone(prepared))
     if prepared.progress is not False and get_options().progress is not False:
         found.show()
     return found
 
 
 def _aresult(prepared: Prepared) -> Coroutine[Any, Any, Any]:
+    alone(prepared)
     line = user_line()
     started: list[Job] = []
     unwanted = threading.Event()
@@ -139,7 +141,7 @@ def _plan(prepare: Callable[..., Prepared], *itself: str) -> Callable[..., Plan]
     """A verb that only says what it would do; with `pilot` it buys a few rows to know better."""
 
     def verb(self: _Holder, *args: Any, pilot: int = 0, **keywords: Any) -> Plan:
-        return plan(prepare(self._data, *itself, *args, **keywords), pilot=pilot)
+        return planned(prepare(self._data, *itself, *args, **keywords), pilot)
 
     named = _named(verb, prepare, 1 + len(itself))
     pilot = inspect.Parameter("pilot", inspect.Parameter.KEYWORD_ONLY, default=0, annotation="int")

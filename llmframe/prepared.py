@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,22 @@ from llmframe import frames
 from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
 
-__all__ = ["Prepared"]
+__all__ = ["Prepared", "Stronger"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stronger:
+    """Where rows go on to of which a call is not sure.
+
+    Attributes:
+        whole: The call that asks the stronger model about all rows: what it would cost, and
+            whether it can be made.
+        then: The frame that the first call gave, and the US$ that are left → the call that asks
+            about its rows without a label.
+    """
+
+    whole: Prepared
+    then: Callable[[Any, float | None], Prepared]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,7 @@ class Prepared:
         concurrency: Requests in flight at once; None: the engine's default.
         cache: False: ask every row anew, once.
         advice: Sentences for the plan.
+        stronger: Where unsure rows go on to; None: nowhere.
     """
 
     data: Any
@@ -52,3 +69,4 @@ class Prepared:
     concurrency: int | None = None
     cache: bool = True
     advice: tuple[str, ...] = ()
+    stronger: Stronger | None = None

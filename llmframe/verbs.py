@@ -7,6 +7,7 @@ frames, Series and namespaces.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -21,7 +22,7 @@ from llmframe.keywords import Asked, Common, asked
 from llmframe.lanes import twin_of
 from llmframe.panels import Panel
 from llmframe.plans import ceiling
-from llmframe.prepared import Prepared
+from llmframe.prepared import Prepared, Stronger
 from llmframe.prompts import Source, build, source_template
 from llmframe.requests import Sampling
 from llmframe.schemas.forms import Form, form, pandera_names
@@ -123,11 +124,27 @@ def prepare_classify(
     calibration: Literal["auto", "contextual", "batch", "none"] = "auto",
     other: Any = None,
     unsure_below: float | None = None,
+    escalate_to: Any = None,
+    below: float = 0.8,
     **common: Unpack[Common],
 ) -> Prepared:
     """`classify`: one of `labels` a row, or any number of them with `multi`."""
     own = ("source", "labels", "multi", "explain", "confidence", "calibration")
-    given = asked("classify", common, (*own, "other", "unsure_below"))
+    given = asked("classify", common, (*own, "other", "unsure_below", "escalate_to", "below"))
+    if escalate_to is not None:
+        _check_cascade(data, unsure_below, below, multi or explain, given)
+        told = {"source": source, "labels": labels, "calibration": calibration, "other": other}
+
+        def stronger(frame: Any, **more: Any) -> Prepared:
+            return prepare_classify(frame, **{**common, **told, "model": escalate_to, **more})
+
+        quiet: dict[str, Any] = {**common, "errors": "coerce"}  # what fails goes on, too
+        first = prepare_classify(data, unsure_below=below, **told, **quiet)
+
+        def then(out: Any, budget: float | None) -> Prepared:
+            return stronger(out, if_exists="fill", budget=budget)
+
+        return replace(first, stronger=Stronger(stronger(data), then))
     if calibration not in {"auto", "contextual", "batch", "none"}:
         raise ValueError(
             f"calibration={calibration!r}: expected 'auto', 'contextual', 'batch' or 'none'."
@@ -138,10 +155,7 @@ def prepare_classify(
     known = labelling.labels(labels)
     if other is not None and other is not False:
         if multi:
-            raise ValueError(
-                f"other={other!r} with multi=True: where no label fits the list is empty. "
-                f"Leave it out."
-            )
+            raise ValueError("other= with multi=True: where no label fits, the list is empty.")
         known = labelling.with_other(known, other)
     engine = engine_of(given)
     scored = not multi and not explain
@@ -184,15 +198,35 @@ def prepare_classify(
     )
 
 
+def _check_cascade(data: Any, unsure_below: Any, below: Any, alone: bool, given: Asked) -> None:
+    if unsure_below is not None:
+        raise ValueError("escalate_to= takes below=, and no unsure_below=.")
+    _check_probability("below", below)
+    if alone:
+        raise ValueError("escalate_to= needs probabilities of one label: no explain=, no multi=.")
+    series = frames.Table(data).is_series
+    if given.details or given.if_exists == "fill" or series:
+        why = "a Series" if series else "details=" if given.details else "fill"
+        raise ValueError(
+            f"escalate_to= with {why}: its two calls write one column between them. Take a "
+            f"DataFrame, or make the calls yourself: unsure_below={below:g}, and then "
+            f'if_exists="fill".'
+        )
+
+
 def _check_unsure(below: Any, scored: bool, engine: Engine | BatchEngine) -> None:
-    if isinstance(below, bool) or not isinstance(below, int | float) or not 0 < below <= 1:
-        raise ValueError(f"unsure_below={below!r}: expected a probability, such as 0.8.")
+    _check_probability("unsure_below", below)
     if not (scored and engine.limits.choices):
         why = f"{engine.name}/{engine.model}" if scored else "a label with explain= or multi="
         raise ValueError(
             f"unsure_below={below:g}: {why} comes without the probabilities of the labels. Leave "
             f"it out, or ask a model that gives them. Nothing was sent."
         )
+
+
+def _check_probability(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"{name}={value!r}: expected a probability, such as 0.8.")
 
 
 def engine_of(given: Asked) -> Engine | BatchEngine:

@@ -1,0 +1,170 @@
+"""A cascade: only the rows of which the first model is unsure go to the stronger one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import llmframe as lf
+from llmframe.results import Failure
+from tests.servers.looking import all_warnings
+
+LABELS = ["bug", "question"]
+ROWS = 50
+
+
+@pytest.fixture
+def df() -> pd.DataFrame:
+    truth = [LABELS[k % 2] for k in range(ROWS)]
+    return pd.DataFrame({"t": [f"text {k:02} {t}" for k, t in enumerate(truth)], "truth": truth})
+
+
+def weak() -> lf.testing.FakeEngine:
+    """Right where it is sure, which it is of three rows in five; else right by half."""
+
+    def answer(text: str) -> dict[str, float]:
+        number = int(text.rpartition("text ")[2][:2])
+        sure = 0.95 if number % 5 < 3 else 0.6
+        right = "bug" in text.rpartition("text ")[2]
+        says = right if number % 5 != 4 else not right
+        return {"bug": sure if says else 1 - sure, "question": 1 - sure if says else sure}
+
+    return lf.testing.FakeEngine(answer, choices=True, model="weak")
+
+
+def strong(asked: list[str], wrong: str = "") -> lf.testing.FakeEngine:
+    def answer(text: str) -> dict[str, str]:
+        said = text.rpartition("text ")[2]
+        asked.append(said)
+        return {"label": "bug" if "bug" in said and said != wrong else "question"}
+
+    return lf.testing.FakeEngine(answer, model="strong")
+
+
+def test_the_cascade_is_as_right_as_the_strong_model_at_two_calls_in_five(
+    df: pd.DataFrame,
+) -> None:
+    asked: list[str] = []
+    alone = df.llm.classify("t", LABELS, model=weak())
+    assert (alone["label"] == df["truth"]).mean() == 0.8
+    with all_warnings() as seen:
+        out = df.llm.classify("t", LABELS, model=weak(), escalate_to=strong(asked), below=0.8)
+    assert (out["label"] == df["truth"]).all()
+    assert len(asked) == 20
+    assert len(out.columns) == len(df.columns) + 2
+    assert out["label"].dtype == alone["label"].dtype
+    assert (out["label_confidence"] < 0.8).sum() == 20
+    assert len(seen) == 1
+    assert "20 of 50 rows (40%) were less than 0.8 sure and went to fake/strong" in str(
+        seen[0].message
+    )
+
+
+def test_a_cascade_goes_on_where_it_stopped(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    first, second = weak(), strong(asked)
+    once = df.llm.classify("t", LABELS, model=first, escalate_to=second, below=0.8, errors="coerce")
+    again = df.llm.classify(
+        "t", LABELS, model=first, escalate_to=second, below=0.8, errors="coerce"
+    )
+    assert len(asked) == 20
+    pd.testing.assert_frame_equal(once, again)
+    more = df.llm.classify(
+        "t", LABELS, model=first, escalate_to=second, below=0.99, errors="coerce"
+    )
+    assert len(asked) == ROWS  # what the stronger one said before is kept
+    assert (more["label"] == df["truth"]).all()
+
+
+def test_the_same_by_hand(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    first, second = weak(), strong(asked)
+    out = df.llm.classify("t", LABELS, model=first, unsure_below=0.8, errors="coerce")
+    out = out.llm.classify("t", LABELS, model=second, if_exists="fill")
+    assert len(asked) == 20
+    together = df.llm.classify(
+        "t", LABELS, model=first, escalate_to=second, below=0.8, errors="coerce"
+    )
+    assert len(asked) == 20
+    pd.testing.assert_frame_equal(out, together)
+
+
+def test_rows_that_fail_go_on_too(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+
+    def answer(text: str) -> Any:
+        if "text 00" in text:
+            return Failure("refused", "no", False)
+        return {"bug": 0.99, "question": 0.01}
+
+    engine = lf.testing.FakeEngine(answer, choices=True, model="weak")
+    with all_warnings() as seen:
+        out = df.head(4).llm.classify("t", LABELS, model=engine, escalate_to=strong(asked))
+    assert asked == ["00 bug"]
+    assert out["label"].tolist() == ["bug"] * 4
+    assert "as did 1 that failed" in str(seen[0].message)
+
+
+def test_where_all_are_sure_the_stronger_model_hears_nothing(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    with all_warnings() as seen:
+        df.llm.classify("t", LABELS, model=weak(), escalate_to=strong(asked), below=0.5)
+    assert not asked
+    assert not seen
+
+
+def test_the_plan_shows_both(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    plan = df.llm.plan.classify("t", LABELS, model=weak(), escalate_to=strong(asked))
+    assert plan.requests == ROWS
+    assert plan.advice[0].startswith(
+        "rows less than 0.8 sure go on to fake/strong: at most 50 requests more"
+    )
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"explain": True}, "no explain="),
+        ({"multi": True}, "no multi="),
+        ({"unsure_below": 0.5}, "takes below="),
+        ({"below": 80}, "below=80: expected a probability"),
+        ({"details": True}, "with details="),
+    ],
+)
+def test_what_a_cascade_cannot_do_is_said_before_anything_is_sent(
+    df: pd.DataFrame, given: dict[str, Any], said: str
+) -> None:
+    asked: list[str] = []
+    with pytest.raises(ValueError, match=said):
+        df.llm.classify("t", LABELS, model=weak(), escalate_to=strong(asked), **given)
+    assert not asked
+
+
+def test_one_job_is_no_cascade(df: pd.DataFrame) -> None:
+    engine = strong([])
+    with pytest.raises(ValueError, match="two jobs"):
+        df.llm.submit.classify("t", LABELS, model=weak(), escalate_to=engine)
+    with pytest.raises(ValueError, match="two jobs"):
+        asyncio.run(df.llm.aclassify("t", LABELS, model=weak(), escalate_to=engine))
+    with pytest.raises(ValueError, match="a Series"):
+        df["t"].llm.classify(LABELS, model=weak(), escalate_to=engine)
+
+
+def test_what_the_stronger_model_cannot_take_is_said_first(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+
+    def answer(text: str) -> dict[str, float]:
+        asked.append(text)
+        return {"bug": 1.0, "question": 0.0}
+
+    engine = lf.testing.FakeEngine(answer, choices=True)
+    with pytest.raises(lf.PromptError):
+        df.llm.classify("{u}", LABELS, model=engine, escalate_to=strong([]))
+    with pytest.raises(lf.ModelError):
+        df.llm.classify("t", LABELS, model=engine, escalate_to="nobody/knows-it")
+    assert not asked
