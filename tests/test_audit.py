@@ -119,7 +119,7 @@ def test_a_judge_that_prefers_length_is_told_so() -> None:
     found = lf.audit(paired(), BETTER, a="x", b="y", model=engine)
     assert found.findings == (
         "the longer text wins 100% of 40 pairs: it prefers the longer one, or that is the better "
-        "one in your rows.",
+        "one in your rows; truth= tells.",
     )
 
 

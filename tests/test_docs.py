@@ -123,8 +123,8 @@ def test_pages_are_there() -> None:
         "comparing-runs.md",
         "own-gpu.md",
         "schemas.md",
-        "judging.md",
-        "judge.md",
+        "judging-statistics.md",
+        "judging-verbs.md",
     } <= {p.name for p in PAGES}
 
 

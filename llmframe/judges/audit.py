@@ -215,8 +215,6 @@ def audit(
     caveats = []
     if judged < _FEW:
         caveats.append(f"{counted(judged, unit)} show only what is glaring: audit more of them.")
-    if truth is None:
-        caveats.append("truth= would tell a liking for length from longer answers being better.")
     return Audit(
         checks.table(),
         tuple(checks.findings),

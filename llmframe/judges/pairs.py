@@ -90,7 +90,7 @@ def look(
         part = won.estimate if won.low > 0.5 else 1 - won.estimate
         checks.findings.append(
             f"the {text} text wins {part:.0%} of {len(taken):,} pairs: it prefers the {text} one, "
-            f"or that is the better one in your rows."
+            f"or that is the better one in your rows; truth= tells."
         )
     if len(outcomes) > 1:
         others = outcomes[1].rows()

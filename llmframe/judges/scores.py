@@ -91,7 +91,7 @@ def look(
             checks.findings.append(
                 f"its scores {way} with the length of the answer (correlation "
                 f"{found.estimate:.2f}, {int(judged.sum()):,} rows): it prefers {which} answers, "
-                f"or these are the better ones in your rows."
+                f"or these are the better ones in your rows; truth= tells."
             )
     else:
         known = judged & ~np.isnan(truth)
