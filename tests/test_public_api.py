@@ -39,7 +39,7 @@ COMMON = [
     *("flatten", "dtype_backend", "details", "progress", "concurrency"),
 ]
 NAMES = [
-    *("map", "classify", "extract", "filter", "judge", "compare", "Rubric"),
+    *("map", "classify", "extract", "filter", "judge", "compare", "Rubric", "audit"),
     *("jobs", "job", "purge", "set_options", "testing"),
     *("OpenAI", "Local", "LLMFrameError", "PromptError", "SchemaError", "ModelError"),
     *("BudgetError", "EngineError", "StoreError", "RowsFailed", "RowsFailedWarning"),
