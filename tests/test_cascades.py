@@ -168,3 +168,34 @@ def test_what_the_stronger_model_cannot_take_is_said_first(df: pd.DataFrame) -> 
     with pytest.raises(lf.ModelError):
         df.llm.classify("t", LABELS, model=engine, escalate_to="nobody/knows-it")
     assert not asked
+
+
+def test_the_cost_is_told_beside_that_of_the_strong_model_alone(df: pd.DataFrame) -> None:
+    prices = {"fake/weak": (0.0, 0.0), "fake/strong": (1000.0, 1000.0)}
+    with lf.set_options(prices=prices), all_warnings() as seen:
+        engine = strong([])
+        plan = df.llm.plan.classify("t", LABELS, model=engine)
+        df.llm.classify("t", LABELS, model=weak(), escalate_to=engine)
+    told = str(seen[0].message)
+    assert plan.expected is not None
+    assert plan.expected > 0
+    assert f"all rows would have been about US${plan.expected:.2f}." in told
+    spent = float(told.partition("fake/strong: US$")[2].partition(";")[0])
+    assert 0 < spent < plan.expected
+
+
+def test_a_budget_is_that_of_both_calls(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    prices = {"fake/weak": (0.0, 0.0), "fake/strong": (1000.0, 1000.0)}
+    with lf.set_options(prices=prices):
+        engine = strong(asked)
+        all_rows = df.llm.plan.classify("t", LABELS, model=engine).expected
+        assert all_rows is not None
+        with pytest.raises(lf.BudgetError):
+            df.llm.classify("t", LABELS, model=weak(), escalate_to=engine, budget=all_rows / 10)
+        assert not asked
+        with all_warnings():
+            out = df.llm.classify(
+                "t", LABELS, model=weak(), escalate_to=engine, budget=2 * all_rows
+            )
+    assert (out["label"] == df["truth"]).all()
