@@ -219,8 +219,8 @@ def _check_unsure(below: Any, scored: bool, engine: Engine | BatchEngine) -> Non
     if not (scored and engine.limits.choices):
         why = f"{engine.name}/{engine.model}" if scored else "a label with explain= or multi="
         raise ValueError(
-            f"unsure_below={below:g}: {why} comes without the probabilities of the labels. Leave "
-            f"it out, or ask a model that gives them. Nothing was sent."
+            f"unsure_below= and escalate_to=: {why} comes without the probabilities of the labels. "
+            f"Leave them out, or ask a model that gives these. Nothing was sent."
         )
 
 
