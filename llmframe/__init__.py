@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from llmframe import accessor, options, progress, testing, widgets
+from llmframe import accessor, options, progress, reviews, testing, widgets
 from llmframe.errors import (
     BudgetError,
     EngineError,
@@ -108,3 +108,4 @@ def __dir__() -> list[str]:
 
 accessor.register()
 progress.draw_with(widgets.live)
+reviews.draw_with(widgets.reviewing)

@@ -26,6 +26,7 @@ from llmframe.outcomes import Outcome
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
 from llmframe.reports import Trace
+from llmframe.reviewing import review
 from llmframe.submits import job, submit
 from llmframe.verbs import (
     prepare_classify,
@@ -325,6 +326,7 @@ class FrameAccessor(_Looks):
     afilter = _on_frame(prepare_filter, _aframe)
     ajudge = _on_frame(prepare_judge, _aframe)
     acompare = _on_frame(prepare_compare, _aframe)
+    review = _of_data(review)
     to_jsonl = _of_data(to_jsonl)
     from_jsonl = _of_data(from_jsonl)
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 
 from llmframe.errors import PromptError
 
-__all__ = ["Columns", "name_text"]
+__all__ = ["Columns", "companion", "name_text"]
 
 
 def name_text(label: Hashable) -> str:
@@ -24,6 +24,18 @@ def name_text(label: Hashable) -> str:
             parts.pop()
         return ".".join(parts)
     return str(label)
+
+
+def companion(base: Hashable, name: str) -> Hashable:
+    """Label of a column that stands beside another one; of a MultiIndex its last level changes.
+
+    Examples:
+        >>> companion("label", "reason"), companion(("m", "x"), "reason")
+        ('label_reason', ('m', 'x_reason'))
+    """
+    if isinstance(base, tuple):
+        return (*base[:-1], f"{base[-1]}_{name}")
+    return f"{base}_{name}"
 
 
 class Columns:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Unpack
 from llmframe import frames, joins
 from llmframe import labels as labelling
 from llmframe.calls import Call, content_free
-from llmframe.columns import name_text
+from llmframe.columns import companion, name_text
 from llmframe.engines import engine_for, homes
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import SchemaError, StoreError, warn_user
@@ -368,29 +368,23 @@ def _columns(
                 f"fields are {', '.join(map(repr, names))}."
             )
         base = into.get(main, main)
-        usual = {name: _companion(base, name) if ours and name != main else name for name in names}
+        usual = {name: companion(base, name) if ours and name != main else name for name in names}
         columns: list[Hashable] = [into.get(name, usual[name]) for name in names]
     elif into is not None and not isinstance(into, str | tuple):
         raise SchemaError(f"into={into!r}: expected a column name, or a dict field → column.")
     elif ours:
         base = main if into is None else into
-        columns = [base if name in {main, "response"} else _companion(base, name) for name in names]
+        columns = [base if name in {main, "response"} else companion(base, name) for name in names]
     else:
         base = main
         prefix = "" if into is None else str(into).removesuffix("_") + "_"
         columns = [prefix + name for name in names]
     if confidence:
-        columns.append(_companion(base, "confidence"))
+        columns.append(companion(base, "confidence"))
     twice = [name for name in columns if columns.count(name) > 1]
     if twice:
         raise SchemaError(f"two fields would go into column {twice[0]!r}; rename one with into=.")
     return columns
-
-
-def _companion(base: Hashable, name: str) -> Hashable:
-    if isinstance(base, tuple):
-        return (*base[:-1], f"{base[-1]}_{name}")
-    return f"{base}_{name}"
 
 
 def _call_of(name: str) -> Call | None:

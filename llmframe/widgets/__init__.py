@@ -1,10 +1,16 @@
-"""What notebooks show of a job while it runs, by ipywidgets; loaded when first needed."""
+"""What notebooks show by ipywidgets, a job while it runs and a review; loaded when needed."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from llmframe.progress import View, Watched
 
-__all__ = ["live"]
+if TYPE_CHECKING:
+    from llmframe.reviews import Review
+    from llmframe.widgets.reviewing import ReviewView
+
+__all__ = ["live", "reviewing"]
 
 
 def live(watched: Watched) -> View:
@@ -12,3 +18,10 @@ def live(watched: Watched) -> View:
     from llmframe.widgets.live import LiveView
 
     return LiveView(watched)
+
+
+def reviewing(review: Review) -> ReviewView:
+    """A review that is clicked through."""
+    from llmframe.widgets.reviewing import ReviewView
+
+    return ReviewView(review)
