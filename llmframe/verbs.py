@@ -287,6 +287,9 @@ def prepare(
         blank=given.missing == "blank",
     )
     bound = bind(table.names, table.index_names)
+    # What the model answers to no content has to be told behind the same examples: they are what
+    # biases it most (Zhao et al., "Calibrate Before Use", 2021).
+    free = tuple((*bound.shared, said[-1]) for said in own.pop("content_free", ()))
     prefix = given.into if isinstance(given.into, str) else "llm"
     asked_rows = None
     if verb != "filter":
@@ -318,6 +321,7 @@ def prepare(
             "if_exists": given.if_exists,
         },
         around=bind.keywords,
+        content_free=free,
         **own,
     )
     return Prepared(

@@ -121,7 +121,7 @@ def test_a_failed_row_says_why_and_can_only_be_corrected(df: pd.DataFrame) -> No
 
     engine = lf.testing.FakeEngine(fails)
     with pytest.warns(lf.RowsFailedWarning):
-        out = df.llm.classify("ticket", LABELS, model=engine)
+        out = df.llm.classify("ticket", LABELS, model=engine, repairs=0)
     review = out.llm.review("label")
     row = review.current
     assert (row.label, row.answer) == ("d", None)
@@ -177,11 +177,11 @@ def test_a_column_comes_back_in_its_own_dtype(
 
 def test_arrow_columns_come_back_as_they_are(df: pd.DataFrame) -> None:
     pytest.importorskip("pyarrow")
-    engine = lf.testing.FakeEngine({"n": 3, "s": "x", "on": "2024-05-01T10:00:00", "many": ["a"]})
-    schema = {"n": int, "s": str, "on": datetime, "many": list[str]}
+    engine = lf.testing.FakeEngine({"k": 3, "s": "x", "on": "2024-05-01T10:00:00", "many": ["a"]})
+    schema = {"k": int, "s": str, "on": datetime, "many": list[str]}
     out = df.llm.map("{ticket}", schema, model=engine, dtype_backend="pyarrow")
     for name, right in [
-        ("n", 4),
+        ("k", 4),
         ("s", "y"),
         ("on", datetime(2025, 1, 2)),
         ("many", ["b", "c"]),
