@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
@@ -319,17 +318,19 @@ class Review(Sheet):
                 "review.show() draws in a notebook. Elsewhere review.current is the row, and "
                 "review.accept(), review.correct(…) and review.skip() take it."
             )
-        if importlib.util.find_spec("ipywidgets") is None:
-            raise ImportError(_MISSING)
         if self._view is None:
-            self._view = _draw[0](self)
+            try:
+                self._view = _draw[0](self)
+            except ImportError:
+                raise ImportError(_MISSING) from None
         self._view.show()
 
     def _ipython_display_(self) -> None:
         # Without an error IPython takes it for shown; after one it asks for the HTML.
-        if not in_kernel() or importlib.util.find_spec("ipywidgets") is None:
-            raise NotImplementedError
-        self.show()
+        try:
+            self.show()
+        except (RuntimeError, ImportError):
+            raise NotImplementedError from None
 
     def _title(self) -> str:
         return f"Review of {name_text(self.name)}: {self.progress}"
@@ -364,7 +365,7 @@ class Review(Sheet):
 
     def row_html(self) -> Iterable[markup.Html]:
         """The row that is looked at."""
-        yield markup.meter(self.reviewed, len(self), wide=True)
+        yield markup.joined(markup.meter(self.reviewed, len(self), wide=True), f", {self.progress}")
         if not self._rows.queue:
             yield markup.note("No row has a text to look at.")
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -395,7 +396,7 @@ def test_without_a_notebook_it_is_text_and_says_what_draws_it(
     with pytest.raises(RuntimeError, match="draws in a notebook"):
         review.show()
     monkeypatch.setattr("llmframe.reviews.in_kernel", lambda: True)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
     with pytest.raises(ImportError, match=r'pip install "llmframe\[notebook\]"'):
         review.show()
 

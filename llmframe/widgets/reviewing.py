@@ -83,7 +83,7 @@ class ReviewView:
         for button in self._buttons.values():
             button.disabled = empty
         self._field.disabled = empty
-        said = "All rows are reviewed." if review.done and not empty else ""
+        said = "No row is left without a mark." if review.done and not empty else ""
         self._said.value = page(toned(said, "good")) if said else ""
         if empty:
             return
