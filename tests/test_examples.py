@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 EMBEDDED = [pytest.mark.slow, pytest.mark.local_model]
 # Run by tests/on_vllm, in vLLM's environment and with a model's folder.
 ELSEWHERE = {"04_vllm_offline.py"}
@@ -56,6 +59,62 @@ def test_example_is_short(path: Path) -> None:
 )
 def test_example_runs(path: Path) -> None:
     assert run(path)
+
+
+@functools.cache
+def executed(path: Path) -> Any:
+    """The notebook as its kernel left it."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return notebook
+
+
+def shown(notebook: Any, source: str) -> str:
+    """What the one cell shows that holds a text."""
+    (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source]
+    return json.dumps(cell.outputs)
+
+
+def test_notebooks_are_there_and_kept_without_outputs() -> None:
+    assert [path.name for path in NOTEBOOKS] == [
+        "05_notebook_tour.ipynb",
+        "06_review_and_improve.ipynb",
+    ]
+    for path in NOTEBOOKS:
+        notebook = json.loads(path.read_text())
+        assert path.stat().st_size < 10_000
+        for cell in notebook["cells"]:
+            assert not cell.get("outputs")
+            assert cell.get("execution_count") is None
+
+
+@pytest.mark.slow
+@pytest.mark.local_model
+def test_the_notebook_tour_runs() -> None:
+    pytest.importorskip("ipywidgets")
+    notebook = executed(ROOT / "examples" / "05_notebook_tour.ipynb")
+    assert "24 of 24 rows answered" in shown(notebook, "out = tickets.llm.classify")
+    assert "6 of 6 rows answered" in shown(notebook, "few.llm.submit")
+    assert "I was charged twice for March" in shown(notebook, "trace(1001)")
+
+
+@pytest.mark.slow
+@pytest.mark.local_model
+def test_review_and_improve_runs() -> None:
+    pytest.importorskip("ipywidgets")
+    notebook = executed(ROOT / "examples" / "06_review_and_improve.ipynb")
+    assert "12 of 40 reviewed" in shown(notebook, "review.progress")
+    assert "agreement" in shown(notebook, "found = lf.compare")
+    scores = re.findall(r"(first|second) +(0\.\d+)", shown(notebook, "right[fresh].mean()"))
+    # The commonest of four teams has 30 % of the tickets; both runs do more than guess.
+    assert [name for name, _ in scores] == ["first", "second"]
+    assert all(float(score) > 0.45 for _, score in scores), scores
 
 
 @pytest.mark.slow
