@@ -66,12 +66,14 @@ def executed(path: Path) -> Any:
     """The notebook as its kernel left it."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     notebook = nbformat.read(path, as_version=4)
+    env = {k: v for k, v in os.environ.items() if k != "LLMFRAME_PROGRESS"}  # the view is shown
+    env["PYTHONPATH"] = str(ROOT)
     nbclient.NotebookClient(
         notebook,
         timeout=300,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
-    ).execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    ).execute(env=env)
     return notebook
 
 

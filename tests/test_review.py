@@ -369,6 +369,23 @@ def test_examples_of_several_fields_of_reasons_and_of_other_dtypes(df: pd.DataFr
     }
 
 
+def test_contextual_calibration_is_asked_behind_the_same_examples(
+    df: pd.DataFrame, out: pd.DataFrame
+) -> None:
+    review = out.llm.review("label")
+    review.accept()
+    shots = review.examples()
+    for examples in (None, shots):
+        engine = lf.testing.FakeEngine(answer, choices=True)
+        df.llm.classify("ticket", LABELS, model=engine, examples=examples, calibration="contextual")
+        free = [request.messages for request in engine.requests if request.position < 0]
+        other = next(r.messages for r in engine.requests if "Thank" in r.messages[-1]["content"])
+        assert {said[-1]["content"] for said in free} == {"Text: N/A", "Text: ", "Text: [MASK]"}
+        assert len(other) == (2 if examples is None else 4)
+        # What the model makes of nothing depends on the examples more than on all else.
+        assert all(said[:-1] == other[:-1] for said in free)
+
+
 def test_a_multiindex_frame(df: pd.DataFrame) -> None:
     wide = pd.concat({"m": df}, axis=1)
     wide.index = pd.MultiIndex.from_product([["i"], df.index], names=["g", "k"])

@@ -1,17 +1,19 @@
-"""A review in a real JupyterLab: looked at, corrected, and given back.
+"""A review in a real JupyterLab: looked at, corrected, and given back; and the examples' tour.
 
 ``LLMFRAME_TEST_SHOTS`` names a folder that the pictures go into.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.notebook.lab import Page
+from tests.notebook.lab import ROOT, Lab, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -33,6 +35,18 @@ labels = ["billing", "bug", "feature request"]
 out = df.llm.classify("ticket", labels, explain=True, model=lf.testing.FakeEngine(answer))
 review = out.llm.review("label")
 """
+
+TOUR = {
+    "llm.plan": "24",
+    "out = tickets.llm.classify": "24 of 24 rows answered",
+    "llm.trace(1001)": "I was charged twice",
+    "llm.failures()": "No row failed",
+    "few.llm.submit": "6 of 6 rows answered",
+    "job.wait()": "reply",
+    "job.report()": "6 of 6",
+    "lf.jobs()": "map",
+}
+"""A part of a cell of the tour → what the cell shows in the end."""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -69,3 +83,26 @@ def test_a_row_is_corrected_with_the_mouse(notebook: Callable[..., Page], dark: 
     page.page.locator(".jp-CodeCell").nth(2).click()
     page.run_next()
     page.see(2, r"\['billing', 'feature request', nan, 'bug'\]")
+
+
+@pytest.mark.local_model
+def test_the_tour_of_the_examples(
+    lab: Lab, notebook: Callable[..., Page], local_model: Path
+) -> None:
+    target = lab.journal / "models" / local_model.name
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    if not target.exists():
+        target.symlink_to(local_model.resolve())
+    shutil.copytree(ROOT / "examples" / "data", lab.notebooks / "data", dirs_exist_ok=True)
+    written = json.loads((ROOT / "examples" / "05_notebook_tour.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in written["cells"] if c["cell_type"] == "code"]
+    page = notebook("tour.ipynb", cells)
+    page.run(wait=False)
+    page.wait(240)
+    places = {part: k for k, cell in enumerate(cells) for part in TOUR if part in cell}
+    for part, wanted in TOUR.items():
+        page.see(places[part], wanted)
+        if _SHOTS:
+            page.cell(places[part]).scroll_into_view_if_needed()
+            page.shot(Path(_SHOTS) / f"tour-{places[part]}.png")
+    assert page.page.locator(".jp-RenderedText[data-mime-type*=stderr]").count() == 0
