@@ -85,7 +85,7 @@ class ReviewRows:
         self._call, self._losses = call, losses
         self._source = row_texts(data, text, call)
         self._texts = self._source.of(data)
-        self.keys = self._source.keys(data)
+        self.keys = self._source.keys(data, self._texts)
         self.answers = _cells(data, name) or []
         self._reasons = _cells(data, companion(name, "reason"))
         self._confidence = _confidence(data, companion(name, "confidence"))

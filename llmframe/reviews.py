@@ -234,7 +234,8 @@ class Review(Sheet):
         """Reviewed rows as ``examples=`` of the next run.
 
         The answers take turns, corrected rows first, so that a few rows show as many different
-        answers as there are. Texts that repeat are taken once.
+        answers as there are. Texts that repeat are taken once. `compare` writes other words than
+        its model does, so its rows are no examples.
 
         Args:
             n: At most that many; None: all.

@@ -41,9 +41,16 @@ class RowTexts:
         prompt = self.bind(table.names, table.index_names)
         return [_text(prompt, values) for values in table.rows(prompt.columns)]
 
-    def keys(self, data: pd.DataFrame) -> list[RowKey | None]:
-        """By which its rows are known in another frame; None where there is no text."""
-        texts, table = self.of(data), frames.Table(data)
+    def keys(
+        self, data: pd.DataFrame, texts: Sequence[str | None] | None = None
+    ) -> list[RowKey | None]:
+        """By which its rows are known in another frame; None where there is no text.
+
+        Args:
+            data: A frame.
+            texts: What `of` gave for it, where that is at hand.
+        """
+        texts, table = self.of(data) if texts is None else texts, frames.Table(data)
         places = [place for place, text in enumerate(texts) if text is not None]
         known = row_keys((table.label_text(k), texts[k] or "") for k in places)
         found: list[RowKey | None] = [None] * len(texts)

@@ -53,7 +53,7 @@ class ReviewView:
         self._box = ipywidgets.VBox(
             [
                 self._row,
-                ipywidgets.HBox([ipywidgets.Label("right is"), self._field]),
+                ipywidgets.HBox([ipywidgets.Label("Right answer"), self._field]),
                 ipywidgets.HBox(list(self._buttons.values())),
                 self._said,
             ]
