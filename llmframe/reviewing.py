@@ -86,6 +86,7 @@ def review(
             if data.iloc[:, place].isna().any():
                 lost = found.on(data).lost_rows()
                 losses = {k: f"{x.failure.kind}: {x.failure.message}" for k, x in lost}
+    data = data.copy(deep=False)  # rows that are dropped in place later must not shift the others
     rows = ReviewRows(data, name, text=text, order=order, call=call, losses=losses)
     into = companion(name, "reviewed") if into is None else into
     return Review(rows, into, None if path is None else Path(path))

@@ -291,6 +291,9 @@ def test_a_frame_brings_the_column_that_an_earlier_review_made(out: pd.DataFrame
     assert again.progress == "1 of 5 reviewed, 1 of them corrected"
     again.accept()
     assert again.apply()["label_reviewed"].tolist()[:2] == ["bug", "bug"]
+    assert made["label_reviewed"].isna().tolist() == [False] + [True] * 4
+    made.drop(index=["a", "b"], inplace=True)
+    assert again.apply().index.tolist() == list("abcde")
     foreign = out.assign(label_reviewed="mine")
     with pytest.raises(lf.SchemaError, match=r"'label_reviewed' exists and is not of this review"):
         foreign.llm.review("label")
