@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 _CELL: Final = 500
+_SHORT: Final = 24
+"""Characters of a cell that is never broken: a name, an id."""
 _LONG: Final = 20_000
 """Characters of a text that is shown for itself: a prompt, a reply."""
 
@@ -74,10 +76,12 @@ _STYLE: Final = (
     ".llmframe .llmframe-scroll{overflow:auto;max-height:32em;margin:.3em 0}"
     ".llmframe table.llmframe-table{border-collapse:collapse;margin:0;border:none;"
     "table-layout:auto;width:auto;font-size:inherit;color:inherit;background:transparent}"
-    ".llmframe .llmframe-table tr{background:transparent;border:none}"
+    # As strong as JupyterLab's own stripes, which run through names and values.
+    ".llmframe .llmframe-table tbody tr:nth-child(n){background:transparent;border:none}"
     ".llmframe .llmframe-table td,.llmframe .llmframe-table th{text-align:left;"
     "vertical-align:top;padding:.2em .9em .2em 0;border:none;max-width:60em;"
     "border-bottom:1px solid var(--llmframe-line);overflow-wrap:anywhere;white-space:pre-wrap}"
+    ".llmframe .llmframe-table td.llmframe-short{white-space:nowrap;overflow-wrap:normal}"
     ".llmframe .llmframe-table th{font-weight:600;white-space:nowrap;overflow-wrap:normal}"
     ".llmframe .llmframe-table thead th{border-bottom-width:2px}"
     ".llmframe .llmframe-table td.llmframe-number,.llmframe .llmframe-table th.llmframe-number"
@@ -207,13 +211,18 @@ def table(
         >>> print(table(["kind", "rows"], [["<none>", 2]], numeric=[1]).count("<tr>"))
         2
     """
-    kinds = [' class="llmframe-number"' if i in numeric else "" for i in range(len(head))]
+
+    def shown(tag: str, place: int, cell: object) -> str:
+        text = escaped(cell)
+        # A browser that may break a word anywhere does so before it makes the table scroll.
+        short = tag == "td" and not isinstance(cell, Html) and len(text) <= _SHORT
+        kind = "number" if place in numeric else "short" if short else ""
+        style = f' class="llmframe-{kind}"' if kind else ""
+        return f"<{tag}{style}>{text}</{tag}>"
 
     def line(tag: str, cells: Sequence[object]) -> str:
-        pairs = zip(kinds, cells, strict=True)
-        return (
-            f"<tr>{''.join(f'<{tag}{kind}>{escaped(cell)}</{tag}>' for kind, cell in pairs)}</tr>"
-        )
+        pairs = zip(range(len(head)), cells, strict=True)
+        return f"<tr>{''.join(shown(tag, place, cell) for place, cell in pairs)}</tr>"
 
     body = "".join(line("td", row) for row in rows)
     return Html(

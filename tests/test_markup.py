@@ -162,6 +162,13 @@ def test_bars_meters_and_facts_hold_what_they_are_given() -> None:
     assert shown(markup.facts([("a", 1), ("a", "<2>")])).text == "a1a<2>"
 
 
+def test_a_short_cell_is_never_broken_and_a_long_one_anywhere() -> None:
+    made = markup.table(["id", "text", "n"], [["j_nfabhbwy", "x" * 25, 3]], numeric=[2])
+    assert '<td class="llmframe-short">j_nfabhbwy</td>' in made
+    assert f"<td>{'x' * 25}</td>" in made
+    assert '<td class="llmframe-number">3</td>' in made
+
+
 def test_a_table_has_as_many_cells_as_its_head() -> None:
     with pytest.raises(ValueError, match="zip"):
         markup.table(["a", "b"], [[1]])
