@@ -12,22 +12,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
 
-from llmframe import frames, joins
 from llmframe.cascades import alone, cascaded, planned
 from llmframe.engines import homes
-from llmframe.errors import StoreError, on_behalf, user_line, warn_user
-from llmframe.failures import FailureTable
+from llmframe.errors import on_behalf, user_line, warn_user
 from llmframe.grading import prepare_compare, prepare_judge
 from llmframe.jobs import Job
 from llmframe.jsonl import from_jsonl, to_jsonl
 from llmframe.keywords import spelled_out, undescribed
+from llmframe.looks import Holder, Looks
 from llmframe.options import get_options
-from llmframe.outcomes import Outcome
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
-from llmframe.reports import Trace
 from llmframe.reviewing import review
-from llmframe.submits import job, submit
+from llmframe.submits import submit
 from llmframe.verbs import (
     prepare_classify,
     prepare_extract,
@@ -104,44 +101,35 @@ def _own_name() -> Iterator[None]:
         raise TypeError(str(error).removeprefix("prepare_")) from None
 
 
-class _Holder:
-    """Something that holds the data a verb works on."""
-
-    __slots__ = ("_data",)
-
-    def __init__(self, data: Any) -> None:
-        self._data = data
-
-
 def _on_frame(
     prepare: Callable[Concatenate[Any, P], Prepared],
     finish: Callable[[Prepared], R],
-) -> Callable[Concatenate[_Holder, P], R]:
-    def verb(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
+) -> Callable[Concatenate[Holder, P], R]:
+    def verb(self: Holder, *args: P.args, **keywords: P.kwargs) -> R:
         with _own_name():
             prepared = prepare(self._data, *args, **keywords)
         return finish(prepared)
 
-    return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 1))
+    return cast(Callable[Concatenate[Holder, P], R], _named(verb, prepare, 1))
 
 
 def _on_series(
     prepare: Callable[Concatenate[Any, Any, P], Prepared], finish: Callable[[Prepared], R]
-) -> Callable[Concatenate[_Holder, P], R]:
+) -> Callable[Concatenate[Holder, P], R]:
     """The same without `source`: it is the Series itself."""
 
-    def verb(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
+    def verb(self: Holder, *args: P.args, **keywords: P.kwargs) -> R:
         with _own_name():
             prepared = prepare(self._data, ITSELF, *args, **keywords)
         return finish(prepared)
 
-    return cast(Callable[Concatenate[_Holder, P], R], _named(verb, prepare, 2))
+    return cast(Callable[Concatenate[Holder, P], R], _named(verb, prepare, 2))
 
 
 def _plan(prepare: Callable[..., Prepared], *itself: str) -> Callable[..., Plan]:
     """A verb that only says what it would do; with `pilot` it buys a few rows to know better."""
 
-    def verb(self: _Holder, *args: Any, pilot: int = 0, **keywords: Any) -> Plan:
+    def verb(self: Holder, *args: Any, pilot: int = 0, **keywords: Any) -> Plan:
         return planned(prepare(self._data, *itself, *args, **keywords), pilot)
 
     named = _named(verb, prepare, 1 + len(itself))
@@ -159,14 +147,14 @@ def _named(verb: Any, prepare: Callable[..., Any], drop: int) -> Any:
 
 def _of_data(
     function: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[_Holder, P], R]:
+) -> Callable[Concatenate[Holder, P], R]:
     """A function of a frame, as a method."""
 
     @wraps(function)
-    def method(self: _Holder, *args: P.args, **keywords: P.kwargs) -> R:
+    def method(self: Holder, *args: P.args, **keywords: P.kwargs) -> R:
         return function(self._data, *args, **keywords)
 
-    return cast(Callable[Concatenate[_Holder, P], R], method)
+    return cast(Callable[Concatenate[Holder, P], R], method)
 
 
 def _frame(prepared: Prepared) -> pd.DataFrame:
@@ -187,7 +175,7 @@ def _acolumns(prepared: Prepared) -> Coroutine[Any, Any, Columns]:
     return _aresult(prepared)
 
 
-class FramePlans(_Holder):
+class FramePlans(Holder):
     """``df.llm.plan``: what a verb would send and cost; called directly it means `map`."""
 
     map = _plan(prepare_map)
@@ -199,7 +187,7 @@ class FramePlans(_Holder):
     __call__ = map
 
 
-class FrameSubmits(_Holder):
+class FrameSubmits(Holder):
     """``df.llm.submit``: start a verb, get a `Job` at once; called directly it means `map`."""
 
     map = _on_frame(prepare_map, _shown)
@@ -211,7 +199,7 @@ class FrameSubmits(_Holder):
     __call__ = map
 
 
-class SeriesPlans(_Holder):
+class SeriesPlans(Holder):
     """``series.llm.plan``."""
 
     map = _plan(prepare_map)
@@ -222,7 +210,7 @@ class SeriesPlans(_Holder):
     __call__ = map
 
 
-class SeriesSubmits(_Holder):
+class SeriesSubmits(Holder):
     """``series.llm.submit``."""
 
     map = _on_frame(prepare_map, _shown)
@@ -233,85 +221,7 @@ class SeriesSubmits(_Holder):
     __call__ = map
 
 
-class _Looks(_Holder):
-    """How the cells of a frame that llmframe wrote came to be.
-
-    Keys are computed again from the frame at hand, so a filtered, sorted or reset frame shows
-    its own rows.
-    """
-
-    def _jobs(self, column: Any) -> dict[str, Any]:
-        """Job id → first column it wrote."""
-        written = frames.written(self._data)
-        if not written:
-            raise StoreError(
-                "this frame has no column that llmframe wrote (its attrs name none). Use "
-                "lf.job(id).join(df); lf.jobs() lists the jobs."
-            )
-        if column is not None:
-            if column not in written:
-                listed = ", ".join(map(repr, written))
-                raise StoreError(f"llmframe did not write column {column!r}; it wrote {listed}.")
-            return {written[column]: column}
-        found: dict[str, Any] = {}
-        for name, id in written.items():
-            found.setdefault(id, name)
-        return found
-
-    def _outcome(self, id: str) -> Outcome:
-        return job(id).on(self._data)
-
-    def failures(self, column: Any = None) -> pd.DataFrame:
-        """The rows that failed, and why.
-
-        Args:
-            column: Of which output column; None: of all.
-
-        Returns:
-            DataFrame on the frame's own index with columns ``position, kind, message, raw,
-            attempts, request_id``; one line a failed row. Where several jobs wrote columns, a
-            first column ``column`` says whose failure it is.
-        """
-        ids = self._jobs(column)
-        tables = {
-            name: joins.failures(self._data.index, self._outcome(id).lost_rows())
-            for id, name in ids.items()
-        }
-        if len(tables) == 1:
-            return next(iter(tables.values()))
-        for name, table in tables.items():
-            table.insert(0, "column", [name] * len(table))
-        return FailureTable(pd.concat(list(tables.values())))
-
-    def status(self, column: Any = None) -> pd.Series:
-        """State of each row: ok, cached, skipped, failed, pending, in_doubt or kept.
-
-        Args:
-            column: Of which output column; None: of the one written last.
-
-        Returns:
-            Categorical Series on the frame's own index.
-        """
-        id = list(self._jobs(column))[-1]
-        return joins.status(self._data.index, self._outcome(id).row_status())
-
-    def trace(self, label: Any = None, *, column: Any = None, position: int | None = None) -> Trace:
-        """How one cell came to be: prompt, raw replies, usage, attempts.
-
-        Args:
-            label: The row's index label.
-            column: Of which output column; None: of the one written last.
-            position: The row's place, where labels repeat.
-
-        Raises:
-            KeyError: No row has that label.
-            ValueError: Several rows have it; `position` tells them apart.
-        """
-        id = list(self._jobs(column))[-1]
-        return job(id).trace_on(self._data, label, position)
-
-
-class FrameAccessor(_Looks):
+class FrameAccessor(Looks):
     """``df.llm``: a model fills in columns of this frame. Holds nothing but the frame."""
 
     map = _on_frame(prepare_map, _frame)
@@ -341,7 +251,7 @@ class FrameAccessor(_Looks):
         return FrameSubmits(self._data)
 
 
-class SeriesAccessor(_Looks):
+class SeriesAccessor(Looks):
     """``series.llm``: the same on one column, without `source`; ``{}`` is the value."""
 
     map = _on_frame(prepare_map, _columns)
@@ -403,7 +313,7 @@ class _Fresh:
     pandas 2 keeps the first one on the frame, which then holds itself alive in a cycle.
     """
 
-    def __init__(self, accessor: type[_Holder]) -> None:
+    def __init__(self, accessor: type[Holder]) -> None:
         self._accessor = accessor
 
     def __get__(self, data: Any, owner: type) -> Any:
