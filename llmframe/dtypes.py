@@ -6,6 +6,7 @@ which every row failed give the same columns as any other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -76,6 +77,11 @@ def _declared(name: str) -> Any:
         import pyarrow as pa
 
         return pd.ArrowDtype(pa.string())
+    digits = re.fullmatch(r"decimal128\((\d+), (\d+)\)\[pyarrow\]", name)
+    if digits:  # which pandas cannot read
+        import pyarrow as pa
+
+        return pd.ArrowDtype(pa.decimal128(int(digits[1]), int(digits[2])))
     return pd.api.types.pandas_dtype(name)
 
 
@@ -146,9 +152,11 @@ def _array(kind: str, dtype: Any, values: Sequence[Any]) -> Any:
             return pd.array(sound, dtype=dtype)
     if kind in {"datetime", "datetime_utc", "date"}:
         values = [_naive(value) for value in values]
+        if str(dtype) == "object" or (arrow and str(dtype.pyarrow_dtype) == "date32[day]"):
+            values = [v.date() if isinstance(v, datetime) else v for v in values]
+        if str(dtype) == "object":
+            return np.array(values, dtype=object)
         if arrow:
-            if str(dtype.pyarrow_dtype) == "date32[day]":
-                values = [v.date() if isinstance(v, datetime) else v for v in values]
             return pd.array(values, dtype=dtype)
         ticks = pd.array(np.array(values, dtype="datetime64[us]"))
         return ticks.tz_localize("UTC") if kind == "datetime_utc" else ticks
@@ -158,7 +166,8 @@ def _array(kind: str, dtype: Any, values: Sequence[Any]) -> Any:
     missing = np.fromiter((value is None for value in values), dtype=bool, count=count)
     known = (0 if value is None else value for value in values)
     if kind == "int":
-        return pd.arrays.IntegerArray(np.fromiter(known, np.int64, count), missing)
+        width = np.uint64 if dtype == "UInt64" else np.int64
+        return pd.arrays.IntegerArray(np.fromiter(known, width, count), missing)
     if kind == "float":
         return pd.arrays.FloatingArray(np.fromiter(known, np.float64, count), missing)
     return pd.arrays.BooleanArray(np.fromiter(known, bool, count), missing)

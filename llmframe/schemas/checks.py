@@ -23,7 +23,7 @@ import orjson
 
 from llmframe.results import Failure
 from llmframe.schemas.coercion import Coercion, Invalid
-from llmframe.schemas.formats import FORMATS
+from llmframe.schemas.formats import FORMATS, is_multiple
 from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, without_null
 from llmframe.schemas.values import Checked, Field, Misfit, column_values
 from llmframe.schemas.wording import invalid, joined, path_of, schema_words, validator_words
@@ -299,12 +299,17 @@ def _validator(schema: Node) -> Any:
         if isinstance(value, str) and not _python_pattern(rule).search(value):
             yield ValidationError(f"{value!r} does not match {rule!r}")
 
+    def multiple(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
+        if validator.is_type(value, "number") and not is_multiple(value, rule):
+            yield ValidationError(f"{value!r} is no multiple of {rule}")
+
     def integer(checker: Any, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
 
     # To JSON Schema 3.0 is an integer; here it becomes one, and is marked.
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", integer)
-    return extend(Draft202012Validator, {"pattern": pattern}, type_checker=types)(schema)
+    words = {"pattern": pattern, "multipleOf": multiple}
+    return extend(Draft202012Validator, words, type_checker=types)(schema)
 
 
 @lru_cache(maxsize=256)

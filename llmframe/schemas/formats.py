@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
@@ -15,7 +16,10 @@ from uuid import UUID
 from llmframe.schemas.coercion import Invalid
 from llmframe.schemas.wording import shown
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "is_multiple"]
+
+_MOST_PLACES: Final = 400
+"""Beyond a float's: a power of ten as large as a text can name one would fill the memory."""
 
 Read = Callable[[str, Mapping[str, Any], str], Any]
 
@@ -43,6 +47,21 @@ def _by_pydantic(kind: type, word: str) -> Read:
     return read
 
 
+def is_multiple(value: float | Decimal, step: float | Decimal) -> bool:
+    """Whether a number is a multiple of another, in the digits that both are written with.
+
+    In binary 19.99 is no multiple of 0.01, and 0.3 none of 0.1.
+
+    Examples:
+        >>> is_multiple(19.99, 0.01), is_multiple(0.35, 0.1)
+        (True, False)
+    """
+    number, whole = Decimal(str(value)), Decimal(str(step))
+    if not number.is_finite() or abs(number.adjusted()) > _MOST_PLACES:
+        return False
+    return (Fraction(number) / Fraction(whole)).denominator == 1
+
+
 def _decimal(text: str, node: Mapping[str, Any], path: str) -> Decimal:
     try:
         number = Decimal(text)
@@ -53,12 +72,32 @@ def _decimal(text: str, node: Mapping[str, Any], path: str) -> Decimal:
         ("maximum", "at most", lambda bound: number <= bound),
         ("exclusiveMinimum", "more than", lambda bound: number > bound),
         ("exclusiveMaximum", "less than", lambda bound: number < bound),
-        ("multipleOf", "a multiple of", lambda bound: number % bound == 0),
+        ("multipleOf", "a multiple of", lambda bound: is_multiple(number, bound)),
     )
     for rule, words, holds in rules:
         if rule in node and not holds(Decimal(str(node[rule]))):
             raise Invalid(path, f"should be {words} {node[rule]}, got {text}")
+    _digits(number, node, path)
     return number
+
+
+def _digits(number: Decimal, node: Mapping[str, Any], path: str) -> None:
+    """Hold a number to `max_digits` and `decimal_places`, counted as pydantic does."""
+    _, digits, exponent = number.as_tuple()
+    written = "".join(map(str, digits)).lstrip("0").rstrip("0")
+    last = int(exponent) + len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    after = max(-last, 0) if written else 0
+    before = max(len(written) + last, 0) if written else 0
+    most, places = node.get("max_digits"), node.get("decimal_places")
+    if places is not None and after > places:
+        raise Invalid(path, f"should have at most {places} digits after the point, got {number}")
+    if most is not None and before > most - (places or 0):
+        before_it = most - (places or 0)
+        raise Invalid(
+            path, f"should have at most {before_it} digits before the point, got {number}"
+        )
+    if most is not None and before + after > most:
+        raise Invalid(path, f"should have at most {most} digits, got {number}")
 
 
 def _by_pattern(pattern: str, word: str) -> Read:

@@ -368,7 +368,7 @@ def _pandera_form(schema: Any, have: Collection[str]) -> Form:
     full, _ = canonical(taken.schema)
     fields = fields_of(full, tuple(full["properties"]), taken.ordered)
     fields = tuple(replace(field, dtype=taken.dtypes.get(field.name)) for field in fields)
-    check = with_checks(SchemaCheck(full, fields), taken.tests)
+    check = with_checks(SchemaCheck(full, fields), taken.tests, taken.defaults)
     return Form(fields, full, check, bare=False, code=taken.code, whole=taken.whole)
 
 

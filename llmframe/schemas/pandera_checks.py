@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from llmframe.results import Failure
@@ -17,21 +17,27 @@ __all__ = ["Test", "scalar", "test_of", "told_by", "with_checks"]
 Test = Callable[[Any], Failure | None]
 
 
-def with_checks(check: Check, tests: Sequence[tuple[int, Test]]) -> Check:
-    """`check`, and then each test on its column's value."""
+def with_checks(
+    check: Check, tests: Sequence[tuple[int, Test]], defaults: Mapping[int, Any]
+) -> Check:
+    """`check`, then what stands for null, and then each test on its column's value."""
 
     def both(value: dict[str, Any]) -> Checked:
         checked = check(value)
         if checked.values is None:
             return checked
+        values = tuple(
+            defaults.get(position) if value is None else value
+            for position, value in enumerate(checked.values)
+        )
         for position, test in tests:
-            one = checked.values[position]
+            one = values[position]
             failure = None if one is None else test(one)
             if failure is not None:
                 return Checked(None, failure)
-        return checked
+        return Checked(values, None, checked.coerced)
 
-    return both if tests else check
+    return both if tests or defaults else check
 
 
 def told_by(node: dict[str, Any], check: Any) -> bool:

@@ -51,6 +51,7 @@ class Columns:
         ordered: Columns whose categories have an order.
         dtypes: The pandas dtype of a column, where its user named one: a nullable one, by name.
         tests: Checks of one value that JSON cannot say: position of the column, and the test.
+        defaults: What stands for null, by the position of the column.
         whole: What looks at more than one value.
         code: ``module:qualname`` of who holds checks that JSON cannot say, or None.
     """
@@ -59,6 +60,7 @@ class Columns:
     ordered: frozenset[str]
     dtypes: dict[str, str]
     tests: tuple[tuple[int, Test], ...]
+    defaults: Mapping[int, Any]
     whole: Whole
     code: str | None
 
@@ -84,6 +86,8 @@ def columns(schema: Any, have: Collection[str] = ()) -> Columns:
     """
     owner = schema if isinstance(schema, type) else type(schema)
     schema = _opened(schema)
+    _refuse_parsers(f"the pandera schema {_name(owner, schema)}", schema)
+    defaults: dict[int, Any] = {}
     properties: dict[str, Any] = {}
     ordered: set[str] = set()
     dtypes: dict[str, str] = {}
@@ -101,7 +105,11 @@ def columns(schema: Any, have: Collection[str] = ()) -> Columns:
         node, has_order = _dtype(name, column)
         if has_order:
             ordered.add(name)
+        _refuse_parsers(f"the pandera column {name!r}", column)
         position = len(properties)
+        missing = scalar(column.default)
+        if column.nullable and missing is not None and missing == missing:
+            defaults[position] = missing
         for check in checks:
             if told_by(node, check):
                 continue
@@ -134,8 +142,19 @@ def columns(schema: Any, have: Collection[str] = ()) -> Columns:
     if getattr(schema, "description", None):
         made["description"] = schema.description
     whole = Whole(schema, _name(owner, schema), tuple(asked), tuple(joint), tuple(unique))
-    code = f"{owner.__module__}:{owner.__qualname__}" if tests or whole.joint else None
-    return Columns(made, frozenset(ordered), dtypes, tuple(tests), whole, code)
+    own = tests or whole.joint or defaults
+    code = f"{owner.__module__}:{owner.__qualname__}" if own else None
+    return Columns(made, frozenset(ordered), dtypes, tuple(tests), defaults, whole, code)
+
+
+def _refuse_parsers(what: str, part: Any) -> None:
+    """A parser takes a whole column, so what it makes of one answer cannot be checked or stored."""
+    if getattr(part, "parsers", None):
+        raise SchemaError(
+            f"{what} has a parser, which is not run on answers. Ask with a schema without it, and "
+            f"give the frame that comes back to the validate() of this one; what an answer has to "
+            f"look like, write as a check or in the description."
+        )
 
 
 def _opened(schema: Any) -> Any:
@@ -210,6 +229,8 @@ def _dtype(name: str, column: Any) -> tuple[dict[str, Any], bool]:
         if node["type"] == "integer" and isinstance(width, int) and width < 64:
             node["minimum"] = -(2 ** (width - 1)) if base == "Int" else 0
             node["maximum"] = 2 ** (width - (base == "Int")) - 1
+        if base == "Decimal":
+            node |= {"max_digits": dtype.precision, "decimal_places": dtype.scale}
         if base == "Timestamp" and getattr(dtype, "tz", None) is not None:
             node["tz"] = "aware"
         return node, False
@@ -227,7 +248,7 @@ def _twin(dtype: Any, node: Mapping[str, Any]) -> str | None:
     """
     name = str(getattr(dtype, "type", dtype) if "Arrow" in type(dtype).__name__ else dtype)
     bases = {base.__name__ for base in type(dtype).__mro__ if base.__module__ == "pandera.dtypes"}
-    if "Category" in bases or bases & {"Timedelta", "Decimal"}:
+    if "Category" in bases:
         return None
     if name.endswith("[pyarrow]") and "Arrow" in type(dtype).__name__:
         return name
@@ -240,4 +261,6 @@ def _twin(dtype: Any, node: Mapping[str, Any]) -> str | None:
         return f"{'UInt' if 'UInt' in bases else 'Int'}{width or 64}"
     if "Float" in bases:
         return "Float32" if width is not None and width <= 32 else "Float64"
-    return name if name.startswith("datetime64[") else None
+    if name == "date":
+        return "object"  # of `datetime.date`
+    return name if name.startswith(("datetime64[", "timedelta64[")) else None

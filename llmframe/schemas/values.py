@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
@@ -205,6 +206,25 @@ def _float(value: Any) -> Any:
     return value
 
 
+def _narrow(most: float, value: Any) -> Any:
+    value = _float(value)
+    if abs(value) > most:
+        raise Misfit(f"lies outside ±{most:.5g}, which its column can hold")
+    return value
+
+
+def _unsigned(value: Any) -> Any:
+    whole = type(value) is int and 0 <= value < 2**64
+    return value if whole else _int(value)
+
+
+def _span(value: Any) -> Any:
+    # What 64 bits of nanoseconds hold: the narrowest unit that a column has.
+    if isinstance(value, timedelta) and abs(value) >= timedelta(days=106_751):
+        raise Misfit("is a duration of 292 years or more, which its column cannot hold")
+    return plain(value)
+
+
 def _bool(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return _bool(value.value)
@@ -264,8 +284,22 @@ _CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
+_NARROW: Final[dict[str, float]] = {
+    "Float32": (2 - 2**-23) * 2.0**127,
+    "float[pyarrow]": (2 - 2**-23) * 2.0**127,
+    "halffloat[pyarrow]": 65504.0,
+}
+_UNSIGNED: Final = ("UInt64", "uint64[pyarrow]")
+
+
 def _converter(field: Field) -> Callable[[Any], Any]:
     convert = _CONVERT[field.kind]
+    if field.dtype in _NARROW:
+        return partial(_narrow, _NARROW[field.dtype])
+    if field.dtype in _UNSIGNED:
+        return _unsigned
+    if field.dtype is not None and field.dtype.startswith("timedelta64["):
+        return _span
     if field.dtype is None or "[ns" not in field.dtype:
         return convert
 
@@ -290,7 +324,8 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
         no cell of its column can hold.
     """
     converters = tuple(_converter(field) for field in fields)
-    usual = tuple(_USUAL.get(field.kind) for field in fields)
+    own = (*_NARROW, *_UNSIGNED)  # these have a range of their own to look at
+    usual = tuple(None if field.dtype in own else _USUAL.get(field.kind) for field in fields)
     bounded = [i for i, field in enumerate(fields) if field.kind in ("int", "float")]
     steps: list[tuple[Any, bool, Any]] = [
         (kind, kind in (int, float), converter)

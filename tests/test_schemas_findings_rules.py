@@ -1,0 +1,183 @@
+"""Rules of schemas that answers, frames or wires did not hold to, each as it was found."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pandas as pd
+import pytest
+from pydantic import Field
+
+import llmframe as lf
+from llmframe.errors import SchemaError
+from llmframe.schemas.forms import form, form_from
+
+pa = pytest.importorskip("pandera.pandas")
+pyarrow = pytest.importorskip("pyarrow")
+
+FRAME = pd.DataFrame({"t": ["a"]})
+
+
+def asked(schema: Any, answer: Any, **keywords: Any) -> pd.DataFrame:
+    engine = lf.testing.FakeEngine(json.dumps(answer))
+    made: pd.DataFrame = FRAME.llm.extract(
+        "t", schema, model=engine, errors="coerce", progress=False, cache=False, **keywords
+    )
+    return made
+
+
+def told(frame: pd.DataFrame) -> str:
+    failed = frame.llm.failures()
+    assert failed.kind.tolist() == ["invalid_output"]
+    return str(failed.message.iloc[0])
+
+
+# -- pandera --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", pd.Float32Dtype(), pd.ArrowDtype(pyarrow.float32())])
+def test_a_number_beyond_a_narrow_float_is_no_answer(dtype: Any) -> None:
+    schema = pa.DataFrameSchema({"f": pa.Column(dtype)}, coerce=True)
+    assert "f: lies outside ±3.4028e+38" in told(asked(schema, {"f": 1e39}))
+    assert "f: lies outside" in told(asked(schema, {"f": -(10**39)}))
+    kept = asked(schema, {"f": 3e38})
+    assert kept.f.notna().all()
+    assert schema.validate(kept).f.tolist() == [pytest.approx(3e38)]
+
+
+@pytest.mark.parametrize("dtype", [pa.Decimal(4, 2), pd.ArrowDtype(pyarrow.decimal128(4, 2))])
+def test_a_decimals_digits_are_told_and_held(dtype: Any) -> None:
+    schema = pa.DataFrameSchema({"d": pa.Column(dtype)})
+    assert "at most 2 digits before the point" in told(asked(schema, {"d": "123.45"}))
+    assert "at most 2 digits after the point" in told(asked(schema, {"d": "1.234"}))
+    right = asked(schema, {"d": "-1.23"})
+    assert schema.validate(right).d.tolist() == [Decimal("-1.23")]
+    node = form(schema).schema["properties"]["d"]  # type: ignore[index]
+    assert (node["max_digits"], node["decimal_places"]) == (4, 2)
+    # Told and held, and no part of the key: what was asked before is not asked again.
+    assert "max_digits" not in str(form(schema).normal)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("0.00", True),
+        ("0", True),
+        ("1E+1", True),
+        ("1E+2", False),
+        ("01.50", True),
+        ("99.99", True),
+        ("100", False),
+        ("1.230", True),
+        ("1E+999999999", False),
+    ],
+)
+def test_a_class_and_its_schema_alone_count_digits_alike(text: str, right: bool) -> None:
+    kind = Annotated[Decimal, Field(max_digits=4, decimal_places=2)]
+    own = form({"d": kind})
+    alone = form_from({**own.stored(), "code": None})
+    for each in (own, alone):
+        assert (each.check({"d": text}).failure is None) == right, each
+
+
+def test_a_parser_is_refused_before_anything_is_sent() -> None:
+    up = pa.Parser(lambda column: column.str.upper())
+    engine = lf.testing.FakeEngine('{"n": "abc"}')
+    for schema in (
+        pa.DataFrameSchema({"n": pa.Column(str, parsers=up)}),
+        pa.DataFrameSchema({"n": pa.Column(str)}, parsers=pa.Parser(lambda frame: frame)),
+    ):
+        with pytest.raises(SchemaError, match=r"has a parser.*validate\(\)"):
+            FRAME.llm.extract("t", schema, model=engine)
+    assert not engine.requests
+
+    class Model(pa.DataFrameModel):
+        n: str
+
+        @pa.parser("n")
+        def up(cls, column: Any) -> Any:  # noqa: N805 - as pandera writes it
+            return column.str.upper()
+
+    with pytest.raises(SchemaError, match="the pandera column 'n' has a parser"):
+        form(Model)
+    own = pa.DataFrameSchema({"t": pa.Column(str, parsers=up), "k": pa.Column(str)})
+    assert asked(own, {"k": "a"}).k.tolist() == ["a"]  # of a column that the frame has: its own
+
+
+def test_a_pandera_default_stands_for_null() -> None:
+    schema = pa.DataFrameSchema(
+        {
+            "n": pa.Column("Int64", pa.Check.ge(2), default=4, nullable=True),
+            "k": pa.Column(str),
+        }
+    )
+    made = asked(schema, {"n": None, "k": "a"})
+    assert made.n.tolist() == [4]
+    assert schema.validate(made).n.tolist() == [4]
+    assert asked(schema, {"n": 7, "k": "a"}).n.tolist() == [7]
+
+
+def test_unsigned_integers_of_64_bits_fit() -> None:
+    schema = pa.DataFrameSchema({"u": pa.Column("uint64")}, coerce=True)
+    made = asked(schema, {"u": 2**64 - 1})
+    assert made.u.tolist() == [2**64 - 1]
+    assert schema.validate(made).u.tolist() == [2**64 - 1]
+    assert "more than 64 bits" in told(asked(schema, {"u": 2**64}))
+    assert "u: should be at least 0" in told(asked(schema, {"u": -1}))
+    with_gap = FRAME.llm.extract("t", schema, model=lf.testing.FakeEngine("no"), errors="coerce")
+    assert str(with_gap.u.dtype) == "UInt64"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "answer"),
+    [
+        ("timedelta64[ns]", "P1D"),
+        (pa.Date, "2024-02-29"),
+        (pd.ArrowDtype(pyarrow.decimal128(4, 2)), "1.23"),
+        (pd.ArrowDtype(pyarrow.date32()), "2024-02-29"),
+    ],
+)
+def test_the_declared_dtype_comes_back(dtype: Any, answer: str) -> None:
+    schema = pa.DataFrameSchema({"x": pa.Column(dtype, nullable=True)})
+    for one in (answer, None):
+        made = asked(schema, {"x": one})
+        assert made.llm.status().tolist() == ["ok"]
+        schema.validate(made)
+    again = form_from(form(schema).stored())
+    assert again.fields[0].dtype == form(schema).fields[0].dtype
+
+
+def test_a_duration_that_no_column_holds_is_no_answer() -> None:
+    schema = pa.DataFrameSchema({"x": pa.Column("timedelta64[ns]")})
+    assert "292 years or more" in told(asked(schema, {"x": "P200000D"}))
+
+
+# -- multiples ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "value", "right"),
+    [
+        (0.01, 19.99, True),
+        (0.01, 4.35, True),
+        (0.01, 1.005, False),
+        (0.01, 1e300, True),
+        (0.1, 0.3, True),
+        (0.1, -0.3, True),
+        (0.1, 0.35, False),
+        (0.1, 0.30000000000000004, False),
+        (1, 2.0, True),
+        (5, 10, True),
+        (5, 11, False),
+    ],
+)
+def test_multiples_are_counted_in_digits(step: float, value: float, right: bool) -> None:
+    node = {"type": "number", "multipleOf": step}
+    checked = form({"type": "object", "properties": {"x": node}, "required": ["x"]}).check(
+        {"x": value}
+    )
+    assert (checked.failure is None) == right
+    if not right:
+        assert f"x: should be a multiple of {step}" in str(checked.failure)
