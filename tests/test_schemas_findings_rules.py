@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pandas as pd
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 import llmframe as lf
 from llmframe.errors import SchemaError
@@ -181,3 +181,38 @@ def test_multiples_are_counted_in_digits(step: float, value: float, right: bool)
     assert (checked.failure is None) == right
     if not right:
         assert f"x: should be a multiple of {step}" in str(checked.failure)
+
+
+# -- named and further keys -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"additionalProperties": {"type": "integer"}},
+        {"patternProperties": {"^x": {"type": "integer"}}},
+        {"unevaluatedProperties": {"type": "integer"}},
+    ],
+)
+def test_named_fields_with_a_rule_for_further_keys_are_refused(rule: dict[str, Any]) -> None:
+    inner = {"type": "object", "properties": {"k": {"type": "string"}}, **rule}
+    engine = lf.testing.FakeEngine({"m": {"k": "a", "x": 5}})
+    whole = {"type": "object", "properties": {"m": inner}, "required": ["m"]}
+    with pytest.raises(SchemaError, match=f"at 'm' names fields and has {next(iter(rule))}"):
+        FRAME.llm.extract("t", whole, model=engine)
+    with pytest.raises(SchemaError, match="a field of their own"):
+        form(inner)
+    assert not engine.requests
+    # Either alone is asked for.
+    free = {"type": "object", **rule}
+    if "unevaluatedProperties" not in rule:
+        form({"type": "object", "properties": {"m": free}, "required": ["m"]})
+
+
+def test_a_class_that_types_its_extra_keys_is_refused() -> None:
+    class Open(BaseModel, extra="allow"):
+        __pydantic_extra__: dict[str, int] = Field(init=False)
+        k: str
+
+    with pytest.raises(SchemaError, match="names fields and has additionalProperties"):
+        form(Open)

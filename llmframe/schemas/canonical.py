@@ -239,6 +239,7 @@ class _Canonical:
             return
         if properties is not None and not properties:
             raise SchemaError(_no_fields(path))
+        _refuse_mixed(node, path)
         if extra is True or extra == {}:
             if "additionalProperties" in node:
                 self.open_objects.append(path)
@@ -343,6 +344,18 @@ def _field_titles(name: str) -> tuple[str, ...]:
 
 def _definition_name(title: str) -> str:
     return re.sub(r"[^a-zA-Z0-9.\-_]", "_", title)
+
+
+def _refuse_mixed(node: Node, path: str) -> None:
+    """Refuse named keys with a rule for further ones: wires close an object that names its keys."""
+    for word in ("additionalProperties", "unevaluatedProperties", "patternProperties"):
+        rule = node.get(word)
+        if node.get("properties") and isinstance(rule, Mapping) and rule:
+            raise SchemaError(
+                f"the schema{_at(path)} names fields and has {word} for further keys, which "
+                f"cannot be asked for together. Give the further keys a field of their own, such "
+                f"as 'more': dict[str, int], or list them under 'properties'."
+            )
 
 
 def _join(path: str, name: Any) -> str:
