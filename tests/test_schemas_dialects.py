@@ -167,6 +167,7 @@ def test_vllm_gets_a_pattern_or_a_length_but_never_both() -> None:
     mail = texts.pop("mail")
     schema = {**schema_of(texts)}
     schema["properties"] = {**schema["properties"], "mail": mail}
+    schema["required"] = list(schema["properties"])
     wire = xgrammar(schema)["properties"]
     assert wire["code"] == {
         "type": "string",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field
 
 import llmframe as lf
 from llmframe.errors import SchemaError
+from llmframe.schemas.dialects import anthropic, llama_grammar, openai_strict, xgrammar
 from llmframe.schemas.forms import form, form_from
 
 pa = pytest.importorskip("pandera.pandas")
@@ -216,3 +218,77 @@ def test_a_class_that_types_its_extra_keys_is_refused() -> None:
 
     with pytest.raises(SchemaError, match="names fields and has additionalProperties"):
         form(Open)
+
+
+# -- fields that may be left out ------------------------------------------------------------------
+
+
+class Inner(BaseModel):
+    n: int = 3
+
+
+class Loose(BaseModel):
+    a: int
+    b: str = "q"
+    tags: list[str] = Field(default_factory=list, description="what it is about")
+    inner: Inner = Inner()
+    when: date | None = None
+    kind: Literal["x"] = "x"
+
+
+LOOSE_JSON = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+    "required": ["a"],
+}
+
+
+@pytest.mark.parametrize("dialect", [openai_strict, anthropic, xgrammar])
+def test_what_may_be_left_out_may_be_null_on_the_wire(dialect: Any) -> None:
+    wire = dialect(form(Loose).schema)
+    assert wire["required"] == list(Loose.model_fields)
+    null = {"type": "null"}
+    properties = wire["properties"]
+    assert properties["a"] == {"type": "integer"}
+    assert properties["b"] == {"anyOf": [{"type": "string"}, null]}
+    assert properties["tags"]["anyOf"][1:] == [null]
+    assert properties["tags"]["description"] == "what it is about"
+    assert properties["inner"]["anyOf"][1:] == [null]
+    assert properties["when"]["anyOf"].count(null) == 1
+    assert properties["kind"] == {"type": "string", "enum": ["x"]}  # nothing to invent
+    assert dialect(form(LOOSE_JSON).schema)["properties"]["b"]["anyOf"][1:] == [null]
+
+
+def test_null_for_what_may_be_left_out_is_left_out() -> None:
+    reply = {"a": 1, "b": None, "tags": None, "inner": {"n": None}, "when": None, "kind": "x"}
+    own = form(Loose)
+    alone = form_from({**own.stored(), "code": None})  # which knows of no default_factory
+    for each, tags in ((own, []), (alone, None)):
+        assert each.at_once(json.dumps(reply)) is None
+        checked = each.check(reply)
+        assert checked.failure is None
+        assert checked.values == (1, "q", tags, {"n": 3}, None, "x")
+        assert {"b", "tags", "inner.n"} <= set(checked.coerced)
+    made = asked(LOOSE_JSON, {"a": 1, "b": None})
+    assert made.b.isna().all()
+    assert made.llm.status().tolist() == ["ok"]
+    # What has to be there is no less so than before.
+    assert "a: should be integer, got null" in told(asked(LOOSE_JSON, {"a": None, "b": "x"}))
+
+
+def test_nulls_for_what_may_be_left_out_break_no_limit() -> None:
+    properties = {f"f{n}": {"type": "string"} for n in range(60)}
+    schema = {"type": "object", "properties": properties, "required": ["f1"]}
+    wire = anthropic(form(schema).schema)
+    assert wire["required"] == list(properties)
+    assert wire["properties"]["f0"] == {"type": "string"}
+
+
+def test_a_schema_that_requires_nothing_asks_for_all_as_it_is() -> None:
+    wire = openai_strict(form({**LOOSE_JSON, "required": []}).schema)
+    assert wire["properties"]["b"] == {"type": "string"}
+
+
+def test_the_embedded_models_grammar_has_the_null() -> None:
+    grammar = llama_grammar(form(LOOSE_JSON).schema)
+    assert grammar.count("| null") == 1

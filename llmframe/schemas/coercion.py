@@ -146,16 +146,22 @@ class Coercion:
         required = set(node.get("required", ()))
         steps = []
         for name, child in node["properties"].items():
-            nullable = without_null(child, self._defs)[1] and name in required
-            steps.append((name, self._step(child), nullable))
+            inner, nullable = without_null(child, self._defs)
+            typed = not nullable and bool(inner.keys() & {"type", "enum", "anyOf", "oneOf"})
+            optional = typed and name not in required
+            steps.append((name, self._step(child), nullable and name in required, optional))
 
         def fields(value: Any, path: str, marks: list[str]) -> Any:
             if type(value) is not dict:
                 return value
             made = dict(value)
-            for name, step, nullable in steps:
+            for name, step, nullable, optional in steps:
                 where = f"{path}.{name}" if path else name
-                if name in made:
+                if optional and made.get(name, ...) is None:
+                    # Where every key is required, null is the word for what is left out.
+                    del made[name]
+                    marks.append(where)
+                elif name in made:
                     made[name] = step(made[name], where, marks)
                 elif nullable:
                     # Models leave out what is null; no other meaning is possible.

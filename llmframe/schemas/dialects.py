@@ -13,14 +13,24 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
 from llmframe.schemas.grammar import llama_grammar
 from llmframe.schemas.limits import anthropic_limits, field_name, openai_limits
-from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, recursive_names, without
+from llmframe.schemas.nodes import (
+    NULL,
+    Node,
+    deref,
+    entry,
+    is_free,
+    merged,
+    needs_null,
+    recursive_names,
+    without,
+)
 from llmframe.schemas.pairs import KEY, VALUE, holds_map, refuse_unclear
 from llmframe.schemas.patterns import decimal_pattern, is_portable
 from llmframe.schemas.plain import plain, rules_in_words
@@ -88,9 +98,7 @@ def openai_strict(schema: Mapping[str, Any]) -> Node:
         >>> openai_strict(form_.schema)["properties"]
         {'n': {'type': 'integer', 'description': 'at least 1'}}
     """
-    wire = _Wire(schema, _OPENAI).document()
-    openai_limits(wire)
-    return wire
+    return _within(schema, _OPENAI, openai_limits)
 
 
 def anthropic(schema: Mapping[str, Any]) -> Node:
@@ -106,9 +114,7 @@ def anthropic(schema: Mapping[str, Any]) -> Node:
         SchemaError: Values of any type, a place that may be a map or a list, recursion, or a
             limit is passed.
     """
-    wire = _Wire(schema, _ANTHROPIC).document()
-    anthropic_limits(wire)
-    return wire
+    return _within(schema, _ANTHROPIC, anthropic_limits)
 
 
 def xgrammar(schema: Mapping[str, Any]) -> Node:
@@ -123,11 +129,34 @@ def xgrammar(schema: Mapping[str, Any]) -> Node:
     return _Wire(schema, _XGRAMMAR).document()
 
 
-class _Wire:
-    """One schema on its way into one dialect."""
+def _within(
+    schema: Mapping[str, Any], dialect: _Dialect, limits: Callable[[Node], None]
+) -> Node:
+    try:
+        wire = _Wire(schema, dialect).document()
+        limits(wire)
+    except SchemaError:
+        # Nulls for what may be left out are a help; they must not be what a limit breaks on.
+        wire = _Wire(schema, dialect, leave_out=False).document()
+        limits(wire)
+    return wire
 
-    def __init__(self, schema: Mapping[str, Any], dialect: _Dialect) -> None:
+
+class _Wire:
+    """One schema on its way into one dialect.
+
+    Args:
+        schema: A canonical schema.
+        dialect: The dialect.
+        leave_out: Whether a field that may be left out may be null: every key is required, so a
+            model without an answer would have to invent one.
+    """
+
+    def __init__(
+        self, schema: Mapping[str, Any], dialect: _Dialect, *, leave_out: bool = True
+    ) -> None:
         self.schema = schema
+        self.leave_out = leave_out
         self.dialect = dialect
         self.defs: Mapping[str, Any] = schema.get("$defs", {})
         self.used: dict[str, Node] = {}
@@ -252,10 +281,11 @@ class _Wire:
                 return self._pairs(node, path)
             _, values = entry(node) or ({}, {})
             return {"type": "object", "additionalProperties": self.node(values, f"{path}.*")}
-        properties = {
-            name: self.node(child, f"{path}.{name}".strip("."))
-            for name, child in node["properties"].items()
-        }
+        properties = {}
+        for name, child in node["properties"].items():
+            made = self.node(child, f"{path}.{name}".strip("."))
+            leave_out = self.leave_out and needs_null(node, name, self.defs)
+            properties[name] = _or_null(made) if leave_out else made
         return {
             "type": "object",
             "properties": properties,
@@ -292,6 +322,14 @@ class _Wire:
         if node.get("minItems") in (0, 1) and self.dialect is _ANTHROPIC:
             made["minItems"] = node["minItems"]
         return made
+
+
+def _or_null(made: Node) -> Node:
+    if not made.keys() & {"type", "anyOf", "$ref"}:
+        return made  # any value
+    branches = made["anyOf"] if "anyOf" in made else [without(made, "description")]
+    outer = {"description": made["description"]} if "description" in made else {}
+    return {"anyOf": [*branches, dict(NULL)], **outer}
 
 
 def _short_range(node: Mapping[str, Any]) -> list[int] | None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from llmframe.schemas.nodes import deref, entry, is_free, merged
+from llmframe.schemas.nodes import deref, entry, is_free, merged, needs_null
 from llmframe.schemas.patterns import rule_of
 
 __all__ = ["llama_grammar"]
@@ -131,7 +131,10 @@ class _Grammar:
         text = "{"
         for name, child in node["properties"].items():
             text += f"{_compact(name)}:"
-            parts += [_literal(text), _grouped(self.expression(child))]
+            value = self.expression(child)
+            if needs_null(node, name, self.defs):
+                value = f"{_grouped(value)} | {self._use('null')}"
+            parts += [_literal(text), _grouped(value)]
             text = ","
         return " ".join([*parts, '"}"'])
 

@@ -19,6 +19,7 @@ __all__ = [
     "is_free",
     "kind_of",
     "merged",
+    "needs_null",
     "recursive_names",
     "without",
     "without_null",
@@ -56,6 +57,20 @@ def without_null(node: Mapping[str, Any], defs: Mapping[str, Any]) -> tuple[Node
         inner, _ = without_null(branches[0], defs)
         return {**inner, **without(made, "anyOf")}, True
     return {**made, "anyOf": branches}, True
+
+
+def needs_null(node: Mapping[str, Any], name: str, defs: Mapping[str, Any]) -> bool:
+    """Whether a field of an object is to be null where the model leaves it out.
+
+    Every key is asked for, so a model without an answer would have to invent one. An object
+    that requires nothing and gives no default was most likely written without a thought of it: its
+    fields are asked for as they are. Where one value is allowed, nothing is invented.
+    """
+    child, required = node["properties"][name], node.get("required", ())
+    inner, nullable = without_null(child, defs)
+    if name in required or nullable or len(inner.get("enum", ())) == 1:
+        return False
+    return bool(required) or "default" in child
 
 
 def merged(node: Mapping[str, Any], defs: Mapping[str, Any], path: str = "") -> Node:
