@@ -29,6 +29,7 @@ __all__ = [
     "attach",
     "check_output",
     "dtype_of",
+    "refuse_unfit",
     "status_series",
     "take",
     "unfilled",
@@ -303,6 +304,37 @@ def _make(data: Data, column: Column, dtype_backend: Backend) -> pd.Series[Any]:
         for value, cell, keep in zip(column.values, cells, kept, strict=True)
     ]
     return make_series(kind, dtype, values)
+
+
+def refuse_unfit(data: Data, name: Hashable, field: Field, dtype_backend: Backend = None) -> None:
+    """Refuse to fill a column whose cells its declared dtype cannot hold, before anything is sent.
+
+    Args:
+        data: The input.
+        name: An output column.
+        field: What was declared of it.
+        dtype_backend: See `llmframe.dtypes.dtype_of`.
+
+    Raises:
+        SchemaError: Names the first such cell. The labels of a category are extended instead.
+    """
+    existing = _existing(data, name)
+    dtype = dtype_of(field, dtype_backend)
+    if existing is None or str(dtype) == "object":
+        return
+    array = _raw(existing)
+    for label, cell in zip(existing.index, reader(array)(array), strict=True):
+        try:
+            kept = None if cell is None else as_kind(field.kind, cell)
+            if field.kind == "object":
+                make_series("object", dtype, [kept])
+        except ValueError:
+            shown = repr(cell) if len(repr(cell)) <= 60 else repr(cell)[:57] + "…"
+            raise SchemaError(
+                f'if_exists="fill" would keep {shown} in column {name_text(name)!r} (row '
+                f"{label!r}), which a column of {dtype} cannot hold. Convert the column, or use "
+                f'if_exists="replace". Nothing was sent.'
+            ) from None
 
 
 def _existing(data: Data, name: Hashable) -> pd.Series[Any] | None:

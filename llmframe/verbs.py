@@ -324,6 +324,9 @@ def prepare(
         content_free=free,
         **own,
     )
+    if asked_rows is not None:
+        for name, field in joins.outputs(call):
+            frames.refuse_unfit(data, name, field, given.dtype_backend)  # type: ignore[arg-type]
     return Prepared(
         data,
         table,

@@ -63,7 +63,9 @@ def refuse(data: Any, call: Call, asked: npt.NDArray[np.bool_]) -> None:
     if whole is None or isinstance(data, pd.Series):
         return
     names = [name_text(label) for label in data.columns]
-    _refuse_other_columns(whole, names, [name_text(name) for name in call.columns])
+    look, new = call.look, [name_text(name) for name in call.columns]
+    details = list(map(str, joins.detail_names(look["prefix"]))) if look.get("details") else []
+    _refuse_other_columns(whole, names, new, details)
     frame = _plain(data)[asked]
     own = _own_part(whole)
     if own.columns:
@@ -73,7 +75,9 @@ def refuse(data: Any, call: Call, asked: npt.NDArray[np.bool_]) -> None:
         _refuse_rows(whole, index, frame.set_axis(data.index[asked]), None)
 
 
-def _refuse_other_columns(whole: Whole, names: Sequence[str], new: Sequence[str]) -> None:
+def _refuse_other_columns(
+    whole: Whole, names: Sequence[str], new: Sequence[str], details: Sequence[str]
+) -> None:
     schema = whole.schema
     if list(new) != list(whole.asked):
         return  # renamed by `into`: the frame that comes back is no frame of this schema
@@ -83,6 +87,12 @@ def _refuse_other_columns(whole: Whole, names: Sequence[str], new: Sequence[str]
             f"{whole.name} is strict, and the frame has {_listed(others)}, which it does not name. "
             f"Name them in the schema (they are checked, not asked for), or drop them first. "
             f"Nothing was sent."
+        )
+    if schema.strict is True and details:
+        raise SchemaError(
+            f"{whole.name} is strict, and details=True adds {_listed(details)}, which it does not "
+            f"name. Leave details out: status(), failures() and trace() tell the same. Nothing "
+            f"was sent."
         )
     if not schema.ordered:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -292,3 +292,35 @@ def test_a_schema_that_requires_nothing_asks_for_all_as_it_is() -> None:
 def test_the_embedded_models_grammar_has_the_null() -> None:
     grammar = llama_grammar(form(LOOSE_JSON).schema)
     assert grammar.count("| null") == 1
+
+
+# -- if_exists="fill" and strict ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(int, "hello"), (int, 2.5), (bool, 1), (datetime, "2024-01-01"), (str, 5)]
+)
+def test_cells_that_a_filled_column_cannot_hold_are_refused(kind: Any, kept: Any) -> None:
+    frame = pd.DataFrame({"t": ["p", "q"], "x": pd.Series([None, kept], dtype=object)})
+    engine = lf.testing.FakeEngine('{"x": 1}')
+    with pytest.raises(SchemaError, match=r"would keep .* in column 'x' \(row 1\)"):
+        frame.llm.extract("t", {"x": kind}, model=engine, if_exists="fill")
+    assert not engine.requests
+
+
+def test_cells_that_it_can_hold_stay() -> None:
+    frame = pd.DataFrame({"t": ["p", "q"], "x": [None, 7.0], "y": [None, "zzz"]})
+    schema = {"x": int, "y": Literal["a", "b"]}
+    engine = lf.testing.FakeEngine('{"x": 1, "y": "a"}')
+    made = frame.llm.extract("t", schema, model=engine, if_exists="fill")
+    assert (made.x.tolist(), str(made.x.dtype)) == ([1, 7], "Int64")
+    assert made.y.cat.categories.tolist() == ["a", "b", "zzz"]
+
+
+def test_details_are_columns_that_a_strict_schema_does_not_name() -> None:
+    schema = pa.DataFrameSchema({"t": pa.Column(str), "n": pa.Column("Int64")}, strict=True)
+    engine = lf.testing.FakeEngine('{"n": 1}')
+    with pytest.raises(SchemaError, match="details=True adds 'llm_status'"):
+        FRAME.llm.extract("t", schema, model=engine, details=True)
+    assert not engine.requests
+    assert schema.validate(asked(schema, {"n": 1})).n.tolist() == [1]
