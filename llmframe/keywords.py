@@ -33,14 +33,16 @@ class Common(TypedDict, total=False):
         into: Name of the output column; for a schema a prefix of its fields' columns, or a dict
             field → column.
         if_exists: What to do where an output column is there already: refuse, overwrite it, or
-            ask only the rows where it is missing (``"fill"``).
+            ask only the rows where it is missing (``"fill"``); the others keep their cells, which
+            the declared dtype has to hold.
         temperature: Sampling temperature; None: 0 where the model takes one.
         max_tokens: Limit of the reply, in tokens; an answer cut by it is asked once more with a
             larger one.
         seed: Seed of the sampling, where the engine has one.
         extra: More fields for the request's body, as plain JSON.
         errors: Rows that failed are NA in any case: with a warning, with `RowsFailed` after all
-            rows are through, or in silence (``"coerce"``).
+            rows are through, or in silence (``"coerce"``), which also goes on where nearly every
+            answer is of no use: otherwise that stops the run after 100 answers.
         missing: Rows with an empty cell: not asked (``"skip"``), asked with the cell blank, or
             refused.
         retry: Which failed rows the same call asks again: those whose reason may pass, or all,
