@@ -121,6 +121,19 @@ def test_a_pandera_default_stands_for_null() -> None:
     assert asked(schema, {"n": 7, "k": "a"}).n.tolist() == [7]
 
 
+@pytest.mark.parametrize("nothing", [float("nan"), pd.NA, pd.NaT])
+def test_a_default_that_is_missing_is_none(nothing: Any) -> None:
+    schema = pa.DataFrameSchema({"n": pa.Column("Int64", default=nothing, nullable=True)})
+    assert form(schema).check({"n": None}).values == (None,)
+    assert form(schema).code is None
+
+
+def test_a_category_that_json_cannot_carry_is_refused() -> None:
+    kind = pd.CategoricalDtype([pd.Timestamp("2024-01-01")])
+    with pytest.raises(SchemaError, match="category Timestamp"):
+        form(pa.DataFrameSchema({"x": pa.Column(kind)}))
+
+
 def test_unsigned_integers_of_64_bits_fit() -> None:
     schema = pa.DataFrameSchema({"u": pa.Column("uint64")}, coerce=True)
     made = asked(schema, {"u": 2**64 - 1})

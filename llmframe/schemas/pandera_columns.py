@@ -108,7 +108,7 @@ def columns(schema: Any, have: Collection[str] = ()) -> Columns:
         _refuse_parsers(f"the pandera column {name!r}", column)
         position = len(properties)
         missing = scalar(column.default)
-        if column.nullable and missing is not None and missing == missing:
+        if column.nullable and missing is not None and (missing == missing) is True:  # no NaN, NA
             defaults[position] = missing
         for check in checks:
             if told_by(node, check):
@@ -219,7 +219,14 @@ def _dtype(name: str, column: Any) -> tuple[dict[str, Any], bool]:
                 f"the pandera column {name!r} is a category without categories. Give it "
                 f"dtype_kwargs={{'categories': [...]}} or isin=[...]."
             )
-        node: dict[str, Any] = {"enum": [scalar(value) for value in values]} if values else {}
+        values = [scalar(value) for value in values]
+        for value in values:
+            if not isinstance(value, str | int | float):
+                raise SchemaError(
+                    f"the pandera column {name!r} has the category {value!r}, which JSON cannot "
+                    f"carry. Ask for texts, numbers or truth values, and convert them afterwards."
+                )
+        node: dict[str, Any] = {"enum": values} if values else {}
         return node, bool(getattr(dtype, "ordered", False))
     for base, made in _JSON_TYPES:
         if base not in bases:
