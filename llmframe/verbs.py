@@ -324,9 +324,8 @@ def prepare(
         content_free=free,
         **own,
     )
-    if asked_rows is not None:
-        for name, field in joins.outputs(call):
-            frames.refuse_unfit(data, name, field, given.dtype_backend)  # type: ignore[arg-type]
+    for name, field in joins.outputs(call) if asked_rows is not None else ():
+        frames.refuse_unfit(data, name, field, given.dtype_backend)  # type: ignore[arg-type]
     return Prepared(
         data,
         table,
