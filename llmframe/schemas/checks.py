@@ -25,7 +25,7 @@ from llmframe.results import Failure
 from llmframe.schemas.coercion import Coercion, Invalid
 from llmframe.schemas.formats import FORMATS, is_multiple
 from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, without_null
-from llmframe.schemas.values import Checked, Field, Misfit, column_values
+from llmframe.schemas.values import Checked, Field, Misfit, column_values, in_order
 from llmframe.schemas.wording import invalid, joined, path_of, schema_words, validator_words
 
 __all__ = ["Check", "ModelCheck", "SchemaCheck"]
@@ -147,10 +147,12 @@ class SchemaCheck(_Base):
     Args:
         schema: The canonical schema.
         fields: The columns.
+        sets: Lists of unique items are sets, whose order says nothing.
     """
 
-    def __init__(self, schema: Node, fields: Sequence[Field]) -> None:
+    def __init__(self, schema: Node, fields: Sequence[Field], *, sets: bool = False) -> None:
         super().__init__(schema, fields)
+        self._sets = sets
         self._defs: Mapping[str, Any] = schema.get("$defs", {})
         self._validator = _validator(schema)
         self._properties = schema["properties"]
@@ -199,10 +201,11 @@ class SchemaCheck(_Base):
             return made
         if isinstance(value, list):
             first, rest = inner.get("prefixItems", ()), inner.get("items", {})
-            return [
+            items = [
                 self._convert(item, first[i] if i < len(first) else rest, f"{path}[{i}]")
                 for i, item in enumerate(value)
             ]
+            return in_order(items) if self._sets and inner.get("uniqueItems") else items
         return value
 
 

@@ -173,7 +173,10 @@ class Form:
         """The form as JSON, for `form_from` in another process."""
         if self._nested is not None:
             return {**self._nested.stored(), "flat": True}
+        # In JSON Schema a set is a list of unique items; what is sorted would be forgotten.
+        sets = isinstance(self._check, ModelCheck) and '"uniqueItems":true' in (self.normal or "")
         return {
+            **({"sets": True} if sets else {}),
             "schema": self.schema,
             "names": [field.name for field in self.fields],
             "ordered": [field.name for field in self.fields if field.ordered],
@@ -249,7 +252,8 @@ def form_from(stored: Mapping[str, Any]) -> Form:
     fields = tuple(replace(field, dtype=dtypes.get(field.name)) for field in fields)
     code = stored["code"]
     if code is None:
-        return Form(fields, full, SchemaCheck(full, fields), bare=stored["bare"])
+        check = SchemaCheck(full, fields, sets="sets" in stored)
+        return Form(fields, full, check, bare=stored["bare"])
     loaded = _loaded(code)
     if loaded is not None:
         try:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,7 +17,7 @@ from llmframe.errors import SchemaError
 from llmframe.results import Failure
 from llmframe.schemas.nodes import Kind, Node, deref, kind_of, without_null
 
-__all__ = ["Checked", "Field", "Misfit", "column_values", "fields_of", "plain"]
+__all__ = ["Checked", "Field", "Misfit", "column_values", "fields_of", "in_order", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ def fields_of(
             Field(
                 name,
                 kind,
-                values if kind == "category" else None,
+                # An Enum's aliases, and enums written by hand, say a value twice.
+                tuple(dict.fromkeys(values)) if kind == "category" else None,
                 name in ordered,
                 nullable or optional,
                 node,
@@ -106,6 +107,18 @@ class Misfit(Exception):  # noqa: N818 - a value that does not fit, not a fault 
 
 
 _INT64: Final = range(-(2**63), 2**63)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def _bare(value: Any) -> Any:
+    """What an Enum's member or a pydantic RootModel stands for; any other value as it is."""
+    while True:
+        if isinstance(value, enum.Enum):
+            value = value.value
+        elif getattr(type(value), "__pydantic_root_model__", False):
+            value = value.root
+        else:
+            return value
 
 
 def plain(value: Any) -> Any:
@@ -117,10 +130,13 @@ def plain(value: Any) -> Any:
         value: What a check gave back.
 
     Returns:
-        The same content in dicts, lists and scalars; Decimal and dates stay.
+        The same content in dicts, lists and scalars; Decimal and dates stay. A set is a sorted
+        list, since its own order changes from process to process; a time of day with an offset
+        is told in UTC, without it, as in every column of times.
 
     Raises:
-        Misfit: An integer needs more than 64 bits, or a float is not finite.
+        Misfit: An integer needs more than 64 bits, a float is not finite, a time or duration is
+            beyond what a column holds, or a validator gave an object that has no text.
     """
     kind = type(value)
     if kind is str or kind is bool or value is None:
@@ -131,8 +147,9 @@ def plain(value: Any) -> Any:
         return _float(value)
     if kind is list:
         return [plain(item) for item in value]
-    if isinstance(value, enum.Enum):
-        return plain(value.value)
+    bare = _bare(value)
+    if bare is not value:
+        return plain(bare)
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, str):
@@ -143,28 +160,52 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     fields = getattr(kind, "model_fields", None)  # pydantic, without importing it
     if isinstance(fields, Mapping):
-        if (
-            "root" in fields
-            and len(fields) == 1
-            and getattr(kind, "__pydantic_root_model__", False)
-        ):
-            return plain(value.root)
         return {name: plain(getattr(value, name)) for name in fields}
     if isinstance(value, date | time | timedelta | Decimal | bytes):
-        return value
+        return _told(value)
     if isinstance(value, Iterable):
         try:
-            return [plain(item) for item in value]
+            items = [plain(item) for item in value]
+            return in_order(items) if isinstance(value, Set) else items
         except ValueError as error:  # an iterator that checks as it goes
             raise Misfit(str(error).partition("\n")[0]) from None
     return _text(value)
 
 
+def in_order(items: list[Any]) -> list[Any]:
+    """The plain items of a set in an order that is the same in every process.
+
+    Examples:
+        >>> in_order(["b", 2, "a"])
+        [2, 'a', 'b']
+    """
+    try:
+        return sorted(items)
+    except TypeError:  # of several types, or of one that has no order
+        return sorted(items, key=lambda item: (type(item).__name__, repr(item)))
+
+
+def _told(value: Any) -> Any:
+    """A date, time, duration or the like, where a column holds it, as the column tells it."""
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            _utc(value)  # an Arrow column tells it in UTC
+    elif isinstance(value, time):
+        # A column has one clock.
+        if value.utcoffset():
+            value = datetime.combine(date(2000, 1, 1), value).astimezone(UTC).time()
+        return value.replace(tzinfo=None)
+    elif isinstance(value, timedelta) and value // _MICROSECOND not in _INT64:
+        raise Misfit("is longer than the 292,000 years that a column of durations holds")
+    return value
+
+
 def _text(value: Any) -> Any:
     if type(value) is str:
         return value
-    if isinstance(value, enum.Enum):
-        return _text(value.value)
+    bare = _bare(value)
+    if bare is not value:
+        return _text(bare)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, re.Pattern):
@@ -172,16 +213,21 @@ def _text(value: Any) -> Any:
     reveal = getattr(value, "get_secret_value", None)
     if reveal is not None:
         return reveal()
-    # A UUID, a path or a URL: the column is text, whatever class checks it.
-    if isinstance(value, Sequence | Mapping | set | int | float):
+    # A UUID, a path or a URL: the column is text, whatever class checks it. What has no text of
+    # its own would show as its repr.
+    own = next(cls for cls in type(value).__mro__ if "__str__" in vars(cls))
+    no_text = value is None or own is object or own.__module__.startswith("pydantic.main")
+    if no_text or isinstance(value, _NO_TEXT):
         raise _wrong_type(value, "text")
     return str(value)
 
 
+_NO_TEXT: Final = (Sequence, Mapping, Set, int, float, Decimal, date, time, timedelta)
+
+
 def _int(value: Any) -> Any:
     if type(value) is not int:
-        if isinstance(value, enum.Enum):
-            return _int(value.value)
+        value = _bare(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
@@ -193,8 +239,7 @@ def _int(value: Any) -> Any:
 
 
 def _float(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return _float(value.value)
+    value = _bare(value)
     if not isinstance(value, float | int) or isinstance(value, bool):
         raise _wrong_type(value, "float")
     try:
@@ -226,8 +271,7 @@ def _span(value: Any) -> Any:
 
 
 def _bool(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return _bool(value.value)
+    value = _bare(value)
     if not isinstance(value, bool):
         raise _wrong_type(value, "bool")
     return value
@@ -236,7 +280,7 @@ def _bool(value: Any) -> Any:
 def _naive(value: Any) -> Any:
     moment = _datetime(value)
     # A column has one clock: a time with an offset is told in UTC.
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    return moment if moment.tzinfo is None else _utc(moment).replace(tzinfo=None)
 
 
 def _utc(value: Any) -> Any:
@@ -250,6 +294,7 @@ def _utc(value: Any) -> Any:
 
 
 def _datetime(value: Any) -> datetime:
+    value = _bare(value)
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -258,9 +303,16 @@ def _datetime(value: Any) -> datetime:
 
 
 def _wrong_type(value: Any, column: str) -> Misfit:
-    return Misfit(
-        f"became {type(value).__name__} in a validator, while its column is {column}", "user_code"
-    )
+    what = "None" if value is None else type(value).__name__
+    more = ". Return the value, or allow None in its type" if value is None else ""
+    return Misfit(f"became {what} in a validator, while its column is {column}{more}", "user_code")
+
+
+def _takes_null(field: Field) -> bool:
+    """Whether a field may hold None; a field of any type, or of a union, is let be."""
+    if field.nullable or not field.schema:
+        return True
+    return "type" not in without_null(field.schema, field.defs)[0]
 
 
 _BOUND: Final = 2**63  # floats beyond it are looked at one by one, which is all the same
@@ -292,25 +344,38 @@ _NARROW: Final[dict[str, float]] = {
 _UNSIGNED: Final = ("UInt64", "uint64[pyarrow]")
 
 
-def _converter(field: Field) -> Callable[[Any], Any]:
-    convert = _CONVERT[field.kind]
+def _reader(field: Field) -> Callable[[Any], Any]:
     if field.dtype in _NARROW:
         return partial(_narrow, _NARROW[field.dtype])
     if field.dtype in _UNSIGNED:
         return _unsigned
     if field.dtype is not None and field.dtype.startswith("timedelta64["):
         return _span
-    if field.dtype is None or "[ns" not in field.dtype:
-        return convert
+    return _CONVERT[field.kind]
 
-    def bounded(value: Any) -> Any:
-        moment = convert(value)
+
+def _converter(field: Field) -> Callable[[Any], Any]:
+    read, null, kind = _reader(field), _takes_null(field), field.kind
+    told = {"str": "text", "category": "text", "object": "a list or object"}.get(kind, kind)
+    allowed = frozenset(field.categories or ())
+    nanoseconds = field.dtype is not None and "[ns" in field.dtype
+
+    def convert(value: Any) -> Any:
+        value = _bare(value)
+        if value is None:
+            if null:
+                return None
+            raise _wrong_type(None, told)
+        made = read(value)
+        if allowed and made not in allowed:
+            listed = ", ".join(map(repr, (field.categories or ())[:10]))
+            raise Misfit(f"became {made!r} in a validator, which is none of {listed}", "user_code")
         # What 64 bits of nanoseconds hold, but for a few months at both ends.
-        if not 1677 < moment.year < 2262:
+        if nanoseconds and not 1677 < made.year < 2262:
             raise Misfit("lies outside the years 1678 to 2261, which nanoseconds can hold")
-        return moment
+        return made
 
-    return bounded
+    return convert
 
 
 def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -327,9 +392,11 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
     own = (*_NARROW, *_UNSIGNED)  # these have a range of their own to look at
     usual = tuple(None if field.dtype in own else _USUAL.get(field.kind) for field in fields)
     bounded = [i for i, field in enumerate(fields) if field.kind in ("int", "float")]
+    closed = [(i, frozenset(f.categories or ())) for i, f in enumerate(fields) if f.categories]
+    # Of a category the converter asks whether it is one.
     steps: list[tuple[Any, bool, Any]] = [
-        (kind, kind in (int, float), converter)
-        for kind, converter in zip(usual, converters, strict=True)
+        (None if field.kind == "category" else kind, kind in (int, float), converter)
+        for field, kind, converter in zip(fields, usual, converters, strict=True)
     ]
     simple = None not in usual
 
@@ -339,14 +406,14 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
             simple
             and tuple(map(type, values)) == usual
             and all(-_BOUND <= values[i] < _BOUND for i in bounded)
+            and all(values[i] in allowed for i, allowed in closed)
         ):
             return tuple(values)
         try:
             return tuple(
                 [
                     value
-                    if value is None
-                    or (type(value) is kind and (not number or -_BOUND <= value < _BOUND))
+                    if type(value) is kind and (not number or -_BOUND <= value < _BOUND)
                     else converter(value)
                     for (kind, number, converter), value in zip(steps, values, strict=True)
                 ]
@@ -358,7 +425,7 @@ def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[An
         made = []
         for field_, converter, value in zip(fields, converters, values, strict=True):
             try:
-                made.append(None if value is None else converter(value))
+                made.append(converter(value))
             except Misfit as misfit:
                 raise Misfit(f"{field_.name}: {misfit}", misfit.kind) from None
         return tuple(made)

@@ -1,0 +1,219 @@
+"""Answers whose values are unusual: what stands in the cells, and which row fails for them."""
+
+from __future__ import annotations
+
+import enum
+import json
+from datetime import date, datetime, time, timedelta
+from typing import Any, Literal
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel, RootModel, field_validator
+
+import llmframe as lf
+from llmframe.results import Result
+from llmframe.schemas.forms import form, form_from
+from llmframe.schemas.reading import read
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def extract(schema: Any, *replies: Any, **keywords: Any) -> pd.DataFrame:
+    """The frame that a call gives whose rows are answered by these replies in turn."""
+    texts = {
+        f"row {i}": reply if isinstance(reply, str) else json.dumps(reply)
+        for i, reply in enumerate(replies)
+    }
+    engine = lf.testing.FakeEngine(
+        lambda text: next(reply for name, reply in texts.items() if f"\n{name}\n" in text)
+    )
+    frame = pd.DataFrame({"text": list(texts)})
+    keywords = {"errors": "coerce", "progress": False, "repairs": 0, **keywords}
+    return frame.llm.extract("text", schema, model=engine, **keywords)
+
+
+def failure(schema: Any, reply: Any, **keywords: Any) -> tuple[str, str]:
+    """Kind and message of the failure of the one row."""
+    [found] = extract(schema, reply, **keywords).llm.failures()[["kind", "message"]].to_numpy()
+    return found[0], found[1]
+
+
+class Name(RootModel[str]): ...
+
+
+class Number(RootModel[int]): ...
+
+
+class Maybe(RootModel[int | None]): ...
+
+
+class Choice(RootModel[Literal["a", "b"]]): ...
+
+
+class Day(RootModel[date]): ...
+
+
+class Deep(RootModel[Name]): ...
+
+
+@pytest.mark.parametrize(
+    ("cls", "reply", "cell"),
+    [
+        (Name, "Oslo", "Oslo"),
+        (Number, 3, 3),
+        (Choice, "b", "b"),
+        (Day, "2024-02-29", pd.Timestamp("2024-02-29")),
+        (Deep, "Oslo", "Oslo"),
+    ],
+)
+@pytest.mark.parametrize("backend", [None, "pyarrow"])
+def test_a_root_model_is_what_it_holds(cls: Any, reply: Any, cell: Any, backend: Any) -> None:
+    bare = extract(cls, {"response": reply}, dtype_backend=backend)
+    field = extract({"x": cls}, {"x": reply}, dtype_backend=backend)
+    assert pd.Timestamp(bare["response"][0]) == cell if cls is Day else bare["response"][0] == cell
+    assert pd.Timestamp(field["x"][0]) == cell if cls is Day else field["x"][0] == cell
+
+
+def test_a_root_model_may_hold_null() -> None:
+    out = extract({"x": Maybe}, {"x": None}, {"x": 2})
+    assert out["x"].tolist() == [pd.NA, 2]
+    assert out.llm.status().tolist() == ["ok", "ok"]
+
+
+class Forgetful(BaseModel):
+    a: int
+    items: list[int]
+    name: str
+
+    @field_validator("a", "items")
+    @classmethod
+    def forget(cls, value: Any) -> Any:
+        assert value
+
+    @field_validator("name")
+    @classmethod
+    def wrap(cls, value: str) -> Any:
+        return object() if value == "wrapped" else value
+
+
+class Forgets(BaseModel):
+    items: list[int]
+
+    @field_validator("items")
+    @classmethod
+    def forget(cls, value: Any) -> Any:
+        assert value
+
+
+class Wraps(BaseModel):
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def wrap(cls, value: str) -> Any:
+        return {"object": object(), "bytes": b"q", "date": date(2024, 1, 1)}.get(value, value)
+
+
+def test_a_validator_that_returns_nothing_fails_its_row() -> None:
+    kind, message = failure(Forgetful, {"a": 1, "items": [1], "name": "x"})
+    assert kind == "user_code"
+    assert message.startswith("a: became None in a validator, while its column is int")
+    assert failure(Forgets, {"items": [1]})[1].startswith("items: became None")
+
+
+@pytest.mark.parametrize("name", ["object", "bytes", "date"])
+def test_no_repr_in_a_column_of_text(name: str) -> None:
+    kind, message = failure(Wraps, {"name": name})
+    assert (kind, message) == (
+        "user_code",
+        f"name: became {name} in a validator, while its column is text",
+    )
+    assert extract(Wraps, {"name": "x"})["name"].tolist() == ["x"]
+
+
+class Alias(enum.Enum):
+    A = "a"
+    B = "a"
+    C = "c"
+
+
+class WithNone(enum.Enum):
+    A = None
+    B = "b"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"x": Alias},
+        {"type": "object", "properties": {"x": {"enum": ["a", "a", "c"]}}, "required": ["x"]},
+    ],
+)
+def test_a_value_that_an_enum_says_twice_is_one_category(schema: Any) -> None:
+    out = extract(schema, {"x": "a"}, {"x": "c"})
+    assert out["x"].tolist() == ["a", "c"]
+    assert out["x"].cat.categories.tolist() == ["a", "c"]
+
+
+def test_a_member_of_an_enum_that_is_none_is_missing() -> None:
+    out = extract({"x": WithNone}, {"x": None}, {"x": "b"})
+    assert out["x"].isna().tolist() == [True, False]
+    assert out.llm.status().tolist() == ["ok", "ok"]
+
+
+class Leaves(BaseModel):
+    a: Literal["x", "y"]
+
+    @field_validator("a")
+    @classmethod
+    def leave(cls, value: str) -> str:
+        return "other" if value == "x" else value
+
+
+def test_a_validator_that_leaves_the_categories_fails_its_row_alone() -> None:
+    out = extract(Leaves, {"a": "x"}, {"a": "y"})
+    assert out["a"].tolist()[1] == "y"
+    [found] = out.llm.failures()[["kind", "message"]].to_numpy().tolist()
+    assert found == ["user_code", "a: became 'other' in a validator, which is none of 'x', 'y'"]
+
+
+@pytest.mark.parametrize("backend", [None, "pyarrow"])
+@pytest.mark.parametrize(
+    ("kind", "bad", "good", "word"),
+    [
+        (timedelta, "P999999999D", "PT1S", "292,000 years"),
+        (list[datetime], ["9999-12-31T23:59:59-01:00"], [], "years 1 to 9999"),
+        (datetime, "0001-01-01T00:00:00+14:00", "2024-01-01T00:00:00", "years 1 to 9999"),
+    ],
+)
+def test_what_no_column_holds_fails_its_row_alone(
+    kind: Any, bad: Any, good: Any, word: str, backend: Any
+) -> None:
+    out = extract({"x": kind}, {"x": bad}, {"x": good}, dtype_backend=backend)
+    assert out.llm.status().tolist() == ["failed", "ok"]
+    [found] = out.llm.failures()[["kind", "message"]].to_numpy().tolist()
+    assert found[0] == "invalid_output"
+    assert word in found[1]
+
+
+def test_a_time_with_an_offset_is_told_in_utc_in_every_column() -> None:
+    for backend in (None, "pyarrow"):
+        out = extract(
+            {"x": time, "many": list[time]},
+            {"x": "01:00:00+02:00", "many": ["12:00:00Z", "08:30:00"]},
+            dtype_backend=backend,
+        )
+        assert out["x"].tolist() == [time(23)]
+        assert list(out["many"][0]) == [time(12), time(8, 30)]
+
+
+def test_a_set_is_a_sorted_list_with_and_without_its_class() -> None:
+    asked = form({"names": set[str], "days": frozenset[date]})
+    reply = Result(b"", '{"names": ["b", "a", "c"], "days": ["2024-02-01", "2024-01-01"]}')
+    expected = (["a", "b", "c"], [date(2024, 1, 1), date(2024, 2, 1)])
+    assert read(asked, reply).values == expected
+    assert read(form_from(asked.stored()), reply).values == expected
+    # A raw JSON Schema's list of unique items is a list: its order is the answer's.
+    raw = form({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, name="names")
+    assert read(form_from(raw.stored()), reply).values == (["b", "a", "c"],)
