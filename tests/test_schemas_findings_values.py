@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import json
 from datetime import date, datetime, time, timedelta
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel, RootModel, field_validator
+from pydantic import BaseModel, Field, RootModel, field_validator
 
 import llmframe as lf
 from llmframe.results import Result
@@ -217,3 +218,21 @@ def test_a_set_is_a_sorted_list_with_and_without_its_class() -> None:
     # A raw JSON Schema's list of unique items is a list: its order is the answer's.
     raw = form({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, name="names")
     assert read(form_from(raw.stored()), reply).values == (["b", "a", "c"],)
+
+
+@pytest.mark.parametrize("number", ["123456789012345678.0", "-9007199254740993.0", "1e18"])
+def test_an_integer_with_a_fraction_keeps_its_digits_or_fails(number: str) -> None:
+    """The text of a float beyond 2**53 may mean an integer beside the one that it reads as."""
+    kind, message = failure({"id": int}, f'{{"id":{number}}}')
+    assert kind == "invalid_output"
+    assert "without a fraction" in message
+    exact = extract({"id": int, "price": Decimal}, f'{{"id":{number},"price":"1"}}')
+    assert exact["id"].tolist() == [int(Decimal(number))]
+
+
+def test_bounds_hold_on_the_digits_that_were_written() -> None:
+    most = Annotated[int, Field(le=2**53)]
+    assert failure({"id": most}, '{"id":9007199254740993.0}')[0] == "invalid_output"
+    reply = '{"id":9007199254740993.0,"price":"1"}'
+    assert failure({"id": most, "price": Decimal}, reply)[0] == "invalid_output"
+    assert extract({"id": int}, '{"id":9007199254740991.0}')["id"].tolist() == [2**53 - 1]

@@ -24,6 +24,8 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,20}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _SHIFT: Final = re.compile(r":\d.*[+-](?!00:?00)\d\d:?\d\d$")
+_EXACT: Final = 2**53
+"""Below it a float holds every integer."""
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ]00:00(:00(\.0+)?)?(Z|[+-]\d\d:\d\d)?")
 
 
@@ -206,7 +208,13 @@ def _same(value: Any, path: str, marks: list[str]) -> Any:
 
 
 def _integer(value: Any, path: str, marks: list[str]) -> Any:
-    if isinstance(value, float | Decimal) and abs(float(value)) < 2**63 and value % 1 == 0:
+    if isinstance(value, float | Decimal) and -(2**63) <= value < 2**63 and value % 1 == 0:
+        if isinstance(value, float) and abs(value) >= _EXACT:
+            raise Invalid(
+                path,
+                f"should be an integer without a fraction or exponent, since beyond 2**53 its "
+                f"last digits would be lost, got {_word(value)}",
+            )
         marks.append(path)
         return int(value)
     if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
