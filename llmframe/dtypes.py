@@ -142,7 +142,7 @@ def _array(kind: str, dtype: Any, values: Sequence[Any]) -> Any:
     if kind == "object":
         made = np.empty(count, dtype=object)
         for row, value in enumerate(values):  # at once, numpy would unpack lists of one length
-            made[row] = None if is_missing(value) else value
+            made[row] = None if is_missing(value) else _own(value)
         return made
     if kind == "str":
         try:
@@ -171,6 +171,15 @@ def _array(kind: str, dtype: Any, values: Sequence[Any]) -> Any:
     if kind == "float":
         return pd.arrays.FloatingArray(np.fromiter(known, np.float64, count), missing)
     return pd.arrays.BooleanArray(np.fromiter(known, bool, count), missing)
+
+
+def _own(value: Any) -> Any:
+    """A value that shares no list or dict: rows with one answer must not change together."""
+    if type(value) is list:
+        return [_own(item) for item in value]
+    if type(value) is dict:
+        return {key: _own(item) for key, item in value.items()}
+    return value
 
 
 def _naive(value: Any) -> Any:

@@ -17,7 +17,7 @@ import pandas as pd
 from llmframe.cells import Rows, reader
 from llmframe.columns import name_text
 from llmframe.dtypes import Backend, as_kind, dtype_of, make_series
-from llmframe.errors import SchemaError
+from llmframe.errors import SchemaError, warn_user
 
 if TYPE_CHECKING:
     from llmframe.schemas.forms import Field
@@ -40,6 +40,9 @@ STATUSES: Final = ("ok", "cached", "skipped", "failed", "pending", "in_doubt", "
 """What a row can be, in the order of the categories of `status_series`."""
 
 Data = pd.DataFrame | pd.Series
+
+# pyarrow's own errors are of these; a category that is none is a KeyError.
+_UNFIT: Final = (ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
 
 
 class Table:
@@ -287,14 +290,14 @@ def _make(data: Data, column: Column, dtype_backend: Backend) -> pd.Series[Any]:
     dtype = dtype_of(column.field, dtype_backend)
     existing = _existing(data, column.name) if column.fill else None
     if existing is None:
-        return make_series(kind, dtype, column.values)
+        return _sound(data, column, kind, dtype, column.values)
     array = _raw(existing)
     cells = reader(array)(array)
     try:
         kept = [None if cell is None else as_kind(kind, cell) for cell in cells]
         if kind == "object" and isinstance(dtype, pd.ArrowDtype):
             make_series(kind, dtype, kept)
-    except ValueError:
+    except _UNFIT:
         kind, dtype, kept = "object", np.dtype(object), existing.astype(object).tolist()
     if kind == "category":
         more = dict.fromkeys(k for k in kept if k is not None and k not in dtype.categories)
@@ -303,7 +306,32 @@ def _make(data: Data, column: Column, dtype_backend: Backend) -> pd.Series[Any]:
         value if cell is None else keep
         for value, cell, keep in zip(column.values, cells, kept, strict=True)
     ]
-    return make_series(kind, dtype, values)
+    return _sound(data, column, kind, dtype, values)
+
+
+def _sound(
+    data: Data, column: Column, kind: str, dtype: Any, values: Sequence[Any]
+) -> pd.Series[Any]:
+    """The column; a value that its dtype cannot hold is NA, said aloud, and costs no other one."""
+    try:
+        return make_series(kind, dtype, values)
+    except _UNFIT as error:
+        sound, bad, first = list(values), [], error
+    for row, value in enumerate(values):
+        try:
+            make_series(kind, dtype, [value])
+        except _UNFIT as error:
+            sound[row] = None
+            first = first if bad else error
+            bad.append(row)
+    if not bad:
+        raise first
+    warn_user(
+        f"column {name_text(column.name)!r}: {len(bad):,} of {len(values):,} answers do not fit "
+        f"{dtype} and are NA, the first at {data.index[bad[0]]!r}: {str(first)[:200]}."
+        + (" dtype_backend=None shows them." if isinstance(dtype, pd.ArrowDtype) else "")
+    )
+    return make_series(kind, dtype, sound)
 
 
 def refuse_unfit(data: Data, name: Hashable, field: Field, dtype_backend: Backend = None) -> None:

@@ -236,3 +236,39 @@ def test_bounds_hold_on_the_digits_that_were_written() -> None:
     reply = '{"id":9007199254740993.0,"price":"1"}'
     assert failure({"id": most, "price": Decimal}, reply)[0] == "invalid_output"
     assert extract({"id": int}, '{"id":9007199254740991.0}')["id"].tolist() == [2**53 - 1]
+
+
+class Small(BaseModel):
+    a: int
+
+
+class Large(Small):
+    b: int = 1
+
+
+class Grows(BaseModel):
+    s: Small
+
+    @field_validator("s")
+    @classmethod
+    def grow(cls, value: Small) -> Small:
+        return Large(a=value.a) if value.a == 1 else value
+
+
+def test_an_answer_that_arrow_cannot_hold_costs_no_other_one() -> None:
+    with pytest.warns(UserWarning, match="column 's': 1 of 2 answers do not fit") as caught:
+        out = extract(Grows, {"s": {"a": 1}}, {"s": {"a": 2}}, dtype_backend="pyarrow")
+    assert len(caught) == 1
+    assert str(out["s"].dtype) == "struct<a: int64>[pyarrow]"
+    assert [None if cell is pd.NA else cell for cell in out["s"]] == [None, {"a": 2}]
+    plain = extract(Grows, {"s": {"a": 1}}, {"s": {"a": 2}})
+    assert plain["s"].tolist() == [{"a": 1, "b": 1}, {"a": 2}]
+
+
+def test_rows_with_one_answer_share_no_list() -> None:
+    engine = lf.testing.FakeEngine({"items": [{"tags": [1]}]})
+    frame = pd.DataFrame({"text": ["a", "a"]})
+    out = frame.llm.extract("text", {"items": list[dict[str, list[int]]]}, model=engine)
+    out["items"].iloc[0][0]["tags"].append(9)
+    out["items"].iloc[0].append(None)
+    assert out["items"].tolist() == [[{"tags": [1, 9]}, None], [{"tags": [1]}]]
