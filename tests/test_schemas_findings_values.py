@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel, Field, RootModel, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, field_validator
 
 import llmframe as lf
 from llmframe.results import Result
@@ -272,3 +273,84 @@ def test_rows_with_one_answer_share_no_list() -> None:
     out["items"].iloc[0][0]["tags"].append(9)
     out["items"].iloc[0].append(None)
     assert out["items"].tolist() == [[{"tags": [1, 9]}, None], [{"tags": [1]}]]
+
+
+class Plain(enum.Enum):
+    CAT = "cat"
+
+
+class Text(enum.StrEnum):
+    CAT = "cat"
+
+
+class Days(enum.Enum):
+    A = date(2024, 1, 1)
+
+
+class Prices(enum.Enum):
+    A = Decimal("1.10")
+
+
+class Pairs(enum.Enum):
+    A = (1, 2)
+
+
+class Parsed(enum.Enum):
+    A = date(2024, 1, 1)
+
+    @classmethod
+    def _missing_(cls, value: Any) -> Parsed:
+        return cls(date.fromisoformat(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (Literal[Plain.CAT], r"Literal\['cat'\]"),
+        (list[Literal[b"q"]], "bytes"),
+        (Days, "Days"),
+        (Prices | None, "Prices"),
+        (dict[str, Pairs], "Pairs"),
+    ],
+)
+def test_choices_that_no_answer_can_meet_are_refused(kind: Any, word: str) -> None:
+    engine = lf.testing.FakeEngine({"x": "cat"})
+    with pytest.raises(lf.SchemaError, match=word):
+        pd.DataFrame({"t": ["a"]}).llm.extract("t", {"x": kind}, model=engine)
+    assert not engine.requests
+
+
+def test_choices_that_an_answer_can_meet_are_taken() -> None:
+    assert extract({"x": Literal[Text.CAT]}, {"x": "cat"})["x"].tolist() == ["cat"]
+    by_hand = Annotated[Literal[Plain.CAT], BeforeValidator(Plain)]
+    assert extract({"x": by_hand}, {"x": "cat"})["x"].tolist() == ["cat"]
+    assert extract({"x": Parsed}, {"x": "2024-01-01"}).llm.status().tolist() == ["ok"]
+
+
+@dataclasses.dataclass
+class Counted:
+    a: int
+    total: int = dataclasses.field(default=9, init=False)
+
+
+@dataclasses.dataclass
+class Started:
+    a: int
+    seed: dataclasses.InitVar[int]
+
+
+class Typed(TypedDict):  # of `typing`, which pydantic refuses below Python 3.12
+    a: int
+
+
+def test_what_a_dataclass_sets_itself_is_not_asked_for() -> None:
+    assert extract(Counted, {"a": 1}).columns.tolist() == ["text", "a"]
+    out = extract({"x": Counted}, {"x": {"a": 1}})
+    assert out["x"].tolist() == [{"a": 1, "total": 9}]
+    with pytest.raises(lf.SchemaError, match="field 'seed' of Started is an InitVar"):
+        form(Started)
+
+
+def test_a_typed_dict_of_typing_inside_a_dict_of_types() -> None:
+    out = extract({"x": Typed, "many": list[Typed]}, {"x": {"a": 1}, "many": [{"a": 2}]})
+    assert out.loc[0, ["x", "many"]].tolist() == [{"a": 1}, [{"a": 2}]]

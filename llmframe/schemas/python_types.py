@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
+from llmframe.schemas.choices import check_choices
 from llmframe.schemas.nodes import DECIMAL_DIGITS
 
 __all__ = ["UNNAMED", "Described", "describe", "has_fields", "is_type"]
@@ -84,6 +85,12 @@ def describe(schema: Any, name: str) -> Described:
     if has_fields(schema):
         hints = _hints(schema)
         adapter, made = _adapt(_portable(schema, {}), schema.__qualname__, hints)
+        for key, hint in hints.items():
+            if isinstance(hint, dataclasses.InitVar):
+                raise SchemaError(
+                    f"field {key!r} of {schema.__qualname__} is an InitVar, which no instance "
+                    f"keeps, so there is no value for its column. Make it a field."
+                )
         mapping = not (issubclass(schema, BaseModel) or dataclasses.is_dataclass(schema))
         names = _field_names(schema, hints)
         title = schema.__name__
@@ -96,8 +103,9 @@ def describe(schema: Any, name: str) -> Described:
                 raise SchemaError(
                     f"the schema's key {key!r} is no text. Write {{'name': type, …}}."
                 )
-        dict_type = _typed_dict("Response", {key: _annotation(v) for key, v in hints.items()})
-        adapter, made = _adapt(_portable(dict_type, {}), "the schema", hints)
+        done: dict[Any, Any] = {}
+        parts = {key: _portable(_annotation(hint), done) for key, hint in hints.items()}
+        adapter, made = _adapt(_typed_dict("Response", parts), "the schema", hints)
         mapping, names, title = True, tuple(hints), "Response"
     properties = made.get("properties", {})
     if "$ref" in made:
@@ -221,6 +229,7 @@ def _adapt(schema: Any, title: str, hints: Mapping[str, Any]) -> tuple[Any, dict
 
     try:
         adapter = TypeAdapter(schema)
+        check_choices(adapter.core_schema)
         return adapter, _json_schema(adapter)
     except SchemaError:
         raise
@@ -277,6 +286,12 @@ def _generator() -> Any:
                     number = float(schema[key])
                     made[word] = int(number) if number.is_integer() else number
             made |= {word: schema[word] for word in DECIMAL_DIGITS if schema.get(word) is not None}
+            return made
+
+        def dataclass_args_schema(self, schema: Any) -> dict[str, Any]:
+            # field(init=False): the class sets it, and takes no answer for it.
+            asked = [field for field in schema["fields"] if field.get("init", True)]
+            made: dict[str, Any] = super().dataclass_args_schema({**schema, "fields": asked})
             return made
 
         def complex_schema(self, schema: Any) -> dict[str, Any]:

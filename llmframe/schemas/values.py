@@ -325,7 +325,7 @@ _USUAL: Final[dict[str, type]] = {
 }
 _CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
     "str": _text,
-    "category": _text,
+    "category": str,  # any other text than those allowed is turned down
     "int": _int,
     "float": _float,
     "bool": _bool,
