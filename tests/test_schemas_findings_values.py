@@ -354,3 +354,45 @@ def test_what_a_dataclass_sets_itself_is_not_asked_for() -> None:
 def test_a_typed_dict_of_typing_inside_a_dict_of_types() -> None:
     out = extract({"x": Typed, "many": list[Typed]}, {"x": {"a": 1}, "many": [{"a": 2}]})
     assert out.loc[0, ["x", "many"]].tolist() == [{"a": 1}, [{"a": 2}]]
+
+
+class Nested(BaseModel):
+    v: int
+    n: Nested | None = None
+
+
+class Pair(BaseModel):
+    first: Nested
+    rest: list[Nested]
+
+
+def test_flatten_leaves_a_model_inside_itself_one_cell() -> None:
+    reply = {"v": 1, "n": {"v": 2, "n": {"v": 3, "n": None}}}
+    out = extract(Nested, reply, flatten=True).drop(columns="text")
+    assert out.loc[0].to_dict() == {"v": 1, "n.v": 2, "n.n": {"v": 3, "n": None}}
+    out = extract(Pair, {"first": reply, "rest": []}, flatten=True)
+    assert out.columns.tolist() == ["text", "first.v", "first.n", "rest"]
+    assert out["first.n"].tolist() == [reply["n"]]
+
+
+@pytest.mark.parametrize("most", [10**20, 10**400], ids=["20", "400"])
+def test_a_bound_beyond_64_bits_is_sent_and_checked(most: int) -> None:
+    asked = {"x": Annotated[int, Field(le=most, ge=1)], "y": Annotated[float, Field(ge=-(10**20))]}
+    assert extract(asked, {"x": 3, "y": 0.5})[["x", "y"]].to_numpy().tolist() == [[3, 0.5]]
+    assert failure(asked, {"x": 0, "y": 0.5})[0] == "invalid_output"
+    raw = {
+        "type": "object",
+        "properties": {"x": {"type": "integer", "maximum": most}},
+        "required": ["x"],
+    }
+    assert extract(raw, {"x": 3})["x"].tolist() == [3]
+
+
+def test_a_float_is_held_to_a_bound_beyond_64_bits() -> None:
+    raw = {
+        "type": "object",
+        "properties": {"x": {"type": "number", "maximum": 10**20}},
+        "required": ["x"],
+    }
+    assert failure(raw, {"x": 1.5e20})[0] == "invalid_output"
+    assert extract(raw, {"x": 1e20})["x"].tolist() == [1e20]

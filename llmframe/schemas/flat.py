@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from llmframe.results import Failure
-from llmframe.schemas.nodes import Node, deref, without_null
+from llmframe.schemas.nodes import references, without_null
 from llmframe.schemas.values import Checked, Field, Misfit, column_values, fields_of
 
 __all__ = ["Flat"]
@@ -33,7 +33,7 @@ class Flat:
         self._paths: list[tuple[int, _Path]] = []
         leaves: list[Field] = []
         for place, field in enumerate(fields):
-            for leaf, path in _leaves(field, defs, ()):
+            for leaf, path in _leaves(field, defs, frozenset()):
                 leaves.append(leaf)
                 self._paths.append((place, path))
         self.fields = tuple(leaves)
@@ -51,15 +51,12 @@ class Flat:
 
 
 def _leaves(
-    field: Field, defs: Mapping[str, Any], inside: tuple[str, ...]
+    field: Field, defs: Mapping[str, Any], inside: frozenset[str]
 ) -> list[tuple[Field, _Path]]:
-    node: Node = dict(field.schema)
-    name = str(node.get("$ref", ""))
-    inner, _ = without_null(deref(node, defs), defs)
-    name = name or str(inner.get("$ref", ""))
-    inner = deref(inner, defs)
+    names = references(field.schema, defs)
+    inner, _ = without_null(field.schema, defs)
     properties = inner.get("properties")
-    if field.kind != "object" or not properties or (name and name in inside):
+    if field.kind != "object" or not properties or names & inside:
         return [(field, ())]
     below = {"properties": properties, "required": inner.get("required", ()), "$defs": defs}
     found = []
@@ -68,7 +65,7 @@ def _leaves(
             child, name=f"{field.name}.{child.name}", nullable=child.nullable or field.nullable
         )
         step = (place, child.name, len(properties))
-        found += [(leaf, (step, *path)) for leaf, path in _leaves(dotted, defs, (*inside, name))]
+        found += [(leaf, (step, *path)) for leaf, path in _leaves(dotted, defs, inside | names)]
     return found
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -28,7 +29,7 @@ from llmframe.schemas.checks import Check, ModelCheck, SchemaCheck
 from llmframe.schemas.coercion import Invalid
 from llmframe.schemas.flat import Flat
 from llmframe.schemas.hints import no_schema, no_types
-from llmframe.schemas.nodes import Node
+from llmframe.schemas.nodes import Node, bounds_in_64_bits
 from llmframe.schemas.pairs import Pairs, holds_map
 from llmframe.schemas.python_types import UNNAMED, describe, has_fields, is_type
 from llmframe.schemas.values import Checked, Field, fields_of
@@ -217,13 +218,14 @@ def form(schema: Any, *, name: str = _DEFAULT_NAME, have: Collection[str] = ()) 
     if not is_type(schema):
         raise SchemaError(no_schema(schema))
     described = describe(schema, name)
-    full, opened = canonical(described.schema, title=described.title)
+    full, opened = canonical(bounds_in_64_bits(described.schema), title=described.title)
     for path in opened:
         warn_user(
             f"extra='allow'{f' of {path!r}' if path else ''} lets any key in, but extra keys "
             f"cannot be asked for: the model is told to add none. Declare the fields you want."
         )
-    _no_free_root(full)
+    if "properties" not in full:
+        raise SchemaError("the schema has no fields, so there is nothing to ask for. Add a field.")
     fields = fields_of(full, described.names)
     check = ModelCheck(described.adapter, full, fields, described.names, mapping=described.mapping)
     bare = not isinstance(schema, Mapping) and not has_fields(schema)
@@ -323,7 +325,7 @@ def _raw_form(schema: Mapping[Any, Any], name: str) -> Form:
     title = schema.get("title")
     # One word is a class's name (`model_json_schema()`), which says nothing to the model.
     name_only = isinstance(title, str) and title.isidentifier()
-    full, opened = canonical(schema, title=title if name_only else None)
+    full, opened = canonical(bounds_in_64_bits(schema), title=title if name_only else None)
     for path in opened:
         warn_user(
             f"additionalProperties{f' of {path!r}' if path else ''} lets any key in, but extra "
@@ -377,8 +379,6 @@ def _pandera_form(schema: Any, have: Collection[str]) -> Form:
 
 
 def _check_patterns(node: Any, path: str) -> None:
-    import re
-
     if isinstance(node, Mapping):
         pattern = node.get("pattern")
         if isinstance(pattern, str):
@@ -393,11 +393,6 @@ def _check_patterns(node: Any, path: str) -> None:
     elif isinstance(node, list):
         for child in node:
             _check_patterns(child, path)
-
-
-def _no_free_root(full: Node) -> None:
-    if "properties" not in full:
-        raise SchemaError("the schema has no fields, so there is nothing to ask for. Add a field.")
 
 
 def _is_pandera(schema: Any) -> bool:

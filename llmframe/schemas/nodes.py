@@ -13,6 +13,7 @@ __all__ = [
     "NULL",
     "Kind",
     "Node",
+    "bounds_in_64_bits",
     "common_type",
     "deref",
     "entry",
@@ -21,6 +22,7 @@ __all__ = [
     "merged",
     "needs_null",
     "recursive_names",
+    "references",
     "without",
     "without_null",
 ]
@@ -71,6 +73,52 @@ def needs_null(node: Mapping[str, Any], name: str, defs: Mapping[str, Any]) -> b
     if name in required or nullable or len(inner.get("enum", ())) == 1:
         return False
     return bool(required) or "default" in child
+
+
+def references(node: Mapping[str, Any], defs: Mapping[str, Any]) -> frozenset[str]:
+    """The definitions that a node is by reference, itself or its one branch beside null."""
+    names = set()
+    inner: Mapping[str, Any] = node
+    while "$ref" not in inner or inner["$ref"] not in names:
+        if "$ref" in inner:
+            names.add(inner["$ref"])
+            inner = defs[inner["$ref"].rpartition("/")[2]]
+            continue
+        branches = [branch for branch in inner.get("anyOf", ()) if branch != NULL]
+        if len(branches) != 1:
+            break
+        inner = branches[0]
+    return frozenset(names)
+
+
+def bounds_in_64_bits(node: Any) -> Any:
+    """The schema with bounds beyond 64 bits as floats, which every encoder of JSON takes.
+
+    No integer of 64 bits, and no float, is on another side of the bound for that. A bound beyond
+    all floats is none.
+
+    Examples:
+        >>> bounds_in_64_bits({"type": "integer", "maximum": 10**20, "minimum": -(10**400)})
+        {'type': 'integer', 'maximum': 1e+20}
+    """
+    if isinstance(node, list):
+        return [bounds_in_64_bits(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    made = {key: bounds_in_64_bits(value) for key, value in node.items()}
+    for word in _NUMBER_BOUNDS & made.keys():
+        bound = made[word]
+        if isinstance(bound, int) and not -(2**63) <= bound < 2**64:
+            try:
+                made[word] = float(bound)
+            except OverflowError:
+                del made[word]
+    return made
+
+
+_NUMBER_BOUNDS: Final = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
 
 
 def merged(node: Mapping[str, Any], defs: Mapping[str, Any], path: str = "") -> Node:
