@@ -145,10 +145,15 @@ class Call:
         if reading.failure is not None:
             said = reading.failure.kind in {"invalid_output", "refused"}
             return (self._label_in_words(result.text or "") if said else None) or reading
-        if reading.values is not None and (self.labels.kind == "object" or self.labels.codes):
+        if reading.values is None:
+            return reading
+        several = any(type(value) is list for value in reading.values)
+        if several or self.labels.kind == "object" or self.labels.codes:
             place = [field.name for field in self.form.fields].index("label")
             values = list(reading.values)
-            values[place] = self.labels.own(values[place])
+            # A label that is said twice fits once.
+            found = list(dict.fromkeys(values[place])) if several else values[place]
+            values[place] = self.labels.own(found)
             return replace(reading, values=tuple(values))
         return reading
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from llmframe import joins
@@ -23,7 +24,7 @@ def shots(
 
     Args:
         examples: A DataFrame with the prompt's and the output columns, a list of such dicts, or
-            a list of ``(inputs, answer)``.
+            a list of ``(inputs, answer)``; an answer may be an instance of the schema's class.
         form: What a reply looks like; every answer is checked against it.
         columns: Output column of each field, for frames and dicts.
         labels: Of `classify`: an answer is one of them.
@@ -76,6 +77,7 @@ def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
                 answer = {**answer, "label": _written(number, answer["label"], labels)}
         elif labels.codes or not isinstance(answer, list | tuple | set):
             answer = _written(number, answer, labels)
+    answer = _in_json(answer)
     names = list(form.schema["properties"])
     if not isinstance(answer, Mapping) or (form.bare and names[0] not in answer):
         answer = {names[-1] if labels is not None else names[0]: answer}
@@ -86,6 +88,16 @@ def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:
             f"example {number} does not fit: {sentence(checked.failure.message)} Nothing was sent."
         )
     return json.dumps(value, ensure_ascii=False)
+
+
+def _in_json(answer: Any) -> Any:
+    """An instance of a model or dataclass as the JSON that it stands for, under its wire names."""
+    model = hasattr(answer, "model_dump") or is_dataclass(answer)
+    if not model or isinstance(answer, type):
+        return answer
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(answer, by_alias=True)
 
 
 def _written(number: int, answer: Any, labels: Labels) -> Any:

@@ -396,3 +396,75 @@ def test_a_float_is_held_to_a_bound_beyond_64_bits() -> None:
     }
     assert failure(raw, {"x": 1.5e20})[0] == "invalid_output"
     assert extract(raw, {"x": 1e20})["x"].tolist() == [1e20]
+
+
+class Asserts(BaseModel):
+    a: int
+
+    @field_validator("a")
+    @classmethod
+    def above(cls, value: int) -> int:
+        if value <= 3:
+            raise AssertionError  # as a bare assert does, which pytest would give words
+        return value
+
+
+def test_a_bare_assert_names_its_validator() -> None:
+    kind, message = failure(Asserts, {"a": 1})
+    assert kind == "invalid_output"
+    assert message == "a: the validator Asserts.above turned it down without a message, got 1"
+
+
+class Endless(BaseModel):
+    a: int
+
+    @field_validator("a")
+    @classmethod
+    def again(cls, value: int) -> int:
+        return cls.again(value)
+
+
+def test_endless_recursion_of_a_validator_is_the_users_code() -> None:
+    kind, message = failure(Endless, {"a": 1})
+    assert kind == "user_code"
+    assert "RecursionError" in message
+    deep = '{"x":' + "[" * 600 + "]" * 600 + "}"
+    assert failure({"x": list[Any]}, deep)[0] == "invalid_output"
+
+
+class Example(BaseModel):
+    day: date = Field(alias="DAY")
+    n: int
+
+
+@dataclasses.dataclass
+class Dated:
+    day: date
+
+
+def test_an_example_may_be_an_instance_of_the_schema() -> None:
+    def asked(schema: Any, answer: Any) -> str:
+        engine = lf.testing.FakeEngine(schema)
+        frame = pd.DataFrame({"text": ["a"]})
+        frame.llm.extract(
+            "text", type(answer), model=engine, examples=[({"text": "q"}, answer)], progress=False
+        )
+        return next(
+            message["content"]
+            for message in engine.requests[0].messages
+            if message["role"] == "assistant"
+        )
+
+    reply = {"DAY": "2024-01-01", "n": 1}
+    assert json.loads(asked(reply, Example(DAY=date(2024, 1, 1), n=1))) == reply
+    dated = {"day": "2024-01-01"}
+    assert json.loads(asked(dated, Dated(date(2024, 1, 1)))) == dated
+
+
+@pytest.mark.parametrize("kind", [["Spam", "Ham"], [0.5, 1.5]])
+def test_a_label_that_is_said_twice_fits_once(kind: list[Any]) -> None:
+    a, b = kind
+    engine = lf.testing.FakeEngine(json.dumps({"label": [str(b), str(a), str(b)]}))
+    frame = pd.DataFrame({"text": ["a"]})
+    out = frame.llm.classify("text", kind, multi=True, model=engine, progress=False)
+    assert out["label"].tolist() == [[b, a]]

@@ -132,9 +132,10 @@ class ModelCheck(_Base):
             return None, invalid(
                 joined((path_of(one["loc"], self._known), validator_words(one)) for one in faults)
             )
-        except RecursionError:
-            raise
-        except Exception:
+        except Exception as error:
+            inside = error.__traceback__.tb_next if error.__traceback__ else None
+            if isinstance(error, RecursionError) and inside is None:
+                raise  # pydantic's own: the answer is too deep, not a validator
             text = traceback.format_exc()
             return None, Failure(
                 "user_code", "a validator of the schema raised:\n" + text[-2000:], retryable=False

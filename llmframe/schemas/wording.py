@@ -84,13 +84,21 @@ def validator_words(error: Mapping[str, Any]) -> str:
     words = str(error["msg"])
     for start in ("Value error, ", "Assertion failed, "):
         if words.startswith(start):
-            return words[len(start) :]
+            return words[len(start) :] or _unsaid(error)
     words = words.removeprefix("Input ")
     words = words[:1].lower() + words[1:]
     value = error.get("input")
     if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
         return words
     return f"{words}, got {shown(value)}"
+
+
+def _unsaid(error: Mapping[str, Any]) -> str:
+    """What a bare ``assert`` says: which check did not hold, and for what."""
+    raised = error.get("ctx", {}).get("error")
+    frames = getattr(raised, "__traceback__", None)
+    name = f"the validator {frames.tb_frame.f_code.co_qualname}" if frames else "a validator"
+    return f"{name} turned it down without a message, got {shown(error.get('input'))}"
 
 
 _RULES: Final = {
