@@ -316,7 +316,8 @@ def _sound(
     try:
         return make_series(kind, dtype, values)
     except _UNFIT as error:
-        sound, bad, first = list(values), [], error
+        first: Exception = error
+    sound, bad = list(values), list[int]()
     for row, value in enumerate(values):
         try:
             make_series(kind, dtype, [value])

@@ -290,8 +290,9 @@ def _generator() -> Any:
 
         def dataclass_args_schema(self, schema: Any) -> dict[str, Any]:
             # field(init=False): the class sets it, and takes no answer for it.
-            asked = [field for field in schema["fields"] if field.get("init", True)]
-            made: dict[str, Any] = super().dataclass_args_schema({**schema, "fields": asked})
+            own = dict(schema)
+            own["fields"] = [field for field in schema["fields"] if field.get("init", True)]
+            made: dict[str, Any] = super().dataclass_args_schema(own)  # type: ignore[arg-type]
             return made
 
         def complex_schema(self, schema: Any) -> dict[str, Any]:
