@@ -358,7 +358,8 @@ def _converter(field: Field) -> Callable[[Any], Any]:
     read, null, kind = _reader(field), _takes_null(field), field.kind
     told = {"str": "text", "category": "text", "object": "a list or object"}.get(kind, kind)
     allowed = frozenset(field.categories or ())
-    nanoseconds = field.dtype is not None and "[ns" in field.dtype
+    moment = kind in ("datetime", "datetime_utc", "date")
+    nanoseconds = moment and field.dtype is not None and "[ns" in field.dtype
 
     def convert(value: Any) -> Any:
         value = _bare(value)
