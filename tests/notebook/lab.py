@@ -31,8 +31,13 @@ _BROWSER_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-_QUIET = {
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
+_SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+    # Else a cell that is out of sight may not be drawn, and has no text.
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
 _IDLE = (
     "()=>window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status==='idle'"
@@ -62,7 +67,7 @@ class Lab:
         self.journal.chmod(0o700)
         config = self.home / "config" / "labconfig"
         config.mkdir(parents=True)
-        (config / "default_setting_overrides.json").write_text(json.dumps(_QUIET))
+        (config / "default_setting_overrides.json").write_text(json.dumps(_SETTINGS))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
