@@ -359,6 +359,21 @@ def test_what_one_change_breaks_is_a_failure_and_never_a_value(
             assert got.failure.kind == "invalid_output"
 
 
+def with_maps(kind: Any, value: Any) -> Any:
+    """A map is a list of pairs to pyarrow; newer releases can give dicts themselves."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: with_maps(kind.item_type, item) for key, item in value}
+    if pa.types.is_list(kind):
+        return [with_maps(kind.value_type, item) for item in value]
+    if pa.types.is_struct(kind):
+        return {part.name: with_maps(part.type, value[part.name]) for part in kind}
+    return value
+
+
 @quiet
 @given(cases())
 def test_an_arrow_column_holds_what_was_read(case: Case) -> None:
@@ -372,5 +387,5 @@ def test_an_arrow_column_holds_what_was_read(case: Case) -> None:
         if kind is not None:
             column = pa.array([arrow_value(kind, value), None], type=kind)
             assert column.null_count == 1 + (value is None)
-            back = column.to_pylist(maps_as_pydicts="strict")[0]
+            back = with_maps(kind, column.to_pylist()[0])
             assert arrow_value(kind, back) == arrow_value(kind, plain)
