@@ -199,11 +199,12 @@ def test_filling_keeps_what_is_there_and_asks_the_rest() -> None:
     filled = out[["t", "at"]].llm.extract("t", {"at": Place}, **given)
     assert filled["at"].tolist() == [ANSWER["at"], {"city": "Rome", "zip": None}]
     assert filled["at"].dtype == out["at"].dtype
-    # What the type does not hold makes the column one of objects, as with other dtypes.
+    # What the type does not hold is refused before anything is sent, as with other dtypes.
+    asked = len(places.requests)
     odd = pd.DataFrame({"t": ["a", "b"], "at": [{"street": 1, "no": 2, "x": 3}, None]})
-    kept = odd.llm.extract("t", {"at": Place}, **given)
-    assert kept["at"].tolist() == [odd["at"][0], {"city": "Rome", "zip": None}]
-    assert kept["at"].dtype == object
+    with pytest.raises(lf.SchemaError, match=r"would keep \{'street': 1, .* cannot hold"):
+        odd.llm.extract("t", {"at": Place}, **given)
+    assert len(places.requests) == asked
 
 
 def test_names_of_the_wire_and_of_the_class() -> None:

@@ -322,7 +322,7 @@ def test_choices_that_no_answer_can_meet_are_refused(kind: Any, word: str) -> No
 
 def test_choices_that_an_answer_can_meet_are_taken() -> None:
     assert extract({"x": Literal[Text.CAT]}, {"x": "cat"})["x"].tolist() == ["cat"]
-    by_hand = Annotated[Literal[Plain.CAT], BeforeValidator(Plain)]
+    by_hand = Annotated[Literal[Plain.CAT], BeforeValidator(lambda text: Plain(text))]
     assert extract({"x": by_hand}, {"x": "cat"})["x"].tolist() == ["cat"]
     assert extract({"x": Parsed}, {"x": "2024-01-01"}).llm.status().tolist() == ["ok"]
 
