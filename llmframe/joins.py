@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -186,11 +186,23 @@ def read_table(path: Path) -> pd.DataFrame:
         try:
             return pd.read_parquet(path)
         except (TypeError, ValueError, NotImplementedError):
-            # pandas cannot read the names that it writes for Arrow's nested types; the file can.
-            return pd.read_parquet(path, dtype_backend="pyarrow")
+            return _read_nested(path)
     if path.suffix == ".jsonl":
         return pd.read_json(path, orient="records", lines=True)
     raise ValueError(f"path={str(path)!r}: expected the ending .csv, .parquet or .jsonl.")
+
+
+def _read_nested(path: Path) -> pd.DataFrame:
+    """By the types in the file: the names that pandas writes for nested ones it cannot read."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    told = json.loads(table.schema.metadata[b"pandas"])
+    for one in told["columns"]:
+        if one["numpy_type"].endswith("[pyarrow]"):
+            one["numpy_type"] = "object"
+    table = table.replace_schema_metadata({b"pandas": json.dumps(told).encode()})
+    return cast(pd.DataFrame, table.to_pandas(types_mapper=pd.ArrowDtype))
 
 
 def label_text(label: Any) -> str:

@@ -173,7 +173,10 @@ def test_they_travel(tmp_path: Path) -> None:
     assert out.copy().dtypes.equals(out.dtypes)
     path = tmp_path / "x.parquet"
     out.to_parquet(path)
-    for back in (pd.read_parquet(path, dtype_backend="pyarrow"), read_table(path)):
+    ways = [read_table(path)]
+    if int(pa.__version__.partition(".")[0]) >= 19:  # older ones trip over the types' names
+        ways.append(pd.read_parquet(path, dtype_backend="pyarrow"))
+    for back in ways:
         made = out.columns.difference(["t", "one"])
         assert back[made].dtypes.equals(out[made].dtypes)
         for name in made:
