@@ -127,7 +127,7 @@ def test_watch_names_the_batches(
     job = frame().llm.submit.map(PROMPT, model="openai/m", batch=True)
     server.wait_for(lambda: len(server.batches) == 1)
     job._run.stop("abort")  # as the death of its process
-    job._done.wait(10)
+    job._done.wait(60)
     threading.Timer(1.5, goes_on, [server]).start()
     with lf.set_options(progress=True):
         assert cli.main(["watch", job.id]) == 0

@@ -178,7 +178,7 @@ def test_u047_the_same_call_in_a_new_run_joins_the_stored_batch() -> None:
     first = frame(9).llm.submit.map(PROMPT, model=engine)
     _until(lambda: engine.created)
     first._run.stop("abort")  # as the death of its process
-    first._done.wait(5)
+    first._done.wait(60)
     engine._polls = 0
     # Another frame: what is not in the batch goes out, what is in it is waited for.
     out = frame(12).llm.map(PROMPT, model=engine)
@@ -446,7 +446,7 @@ def test_what_is_at_the_provider_counts_in_a_later_budget() -> None:
         first = frame(5).llm.submit.map(PROMPT, model=engine)
         _until(lambda: engine.created)
         first._run.stop("abort")
-        first._done.wait(5)
+        first._done.wait(60)
         # A row reserves 0.041, and four are in the batch: there is no room for a fifth.
         job = frame(10).llm.submit.map(PROMPT, model=engine, budget=0.2)
         job.wait(timeout=0.5)

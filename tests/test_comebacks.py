@@ -105,7 +105,7 @@ def test_a_join_of_a_job_that_runs_says_nothing_of_what_is_to_come() -> None:
     job = frame().llm.submit.map(PROMPT, model=engine)
     assert job.wait(timeout=0.3).join(frame())["response"].isna().any()
     job._run.stop("abort")
-    job._done.wait(5)
+    job._done.wait(60)
     with pytest.warns(UserWarning, match=r"1 batch at fake .*nobody waits.*resume\(model=…\)"):
         job.join(frame())
 
@@ -254,7 +254,7 @@ def test_a_key_that_was_given_is_asked_for_and_no_other_one_sent(
         how = f"lf.job({name!r}).{method}(model=lf.OpenAI('m', base_url='{server.url}', api_key=…"
         assert how in str(told.value)
     assert job.cancel(model=lf.OpenAI("m", base_url=server.url, api_key="sk-given", batch=True))
-    job.wait(10)
+    job.wait(60)
     assert server.calls["POST /v1/batches/ID/cancel"] >= 1
     assert job.status().state == "canceled"
     assert server.keys == {"sk-given"}

@@ -97,7 +97,7 @@ def test_connections_are_kept_and_given_back() -> None:
         assert server.connections <= 4
         engine.close()
         engine.close()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while server.sockets and time.monotonic() < deadline:
             time.sleep(0.01)
         assert server.sockets == 0
@@ -107,7 +107,7 @@ def test_connections_are_kept_and_given_back() -> None:
 def test_an_engine_that_is_dropped_gives_its_connections_back() -> None:
     with ChatServer() as server:
         ask(OpenAI("m", base_url=server.url))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while server.sockets and time.monotonic() < deadline:
             time.sleep(0.01)
         assert server.sockets == 0

@@ -339,7 +339,7 @@ def test_u119_cancelled_before_there_is_a_job(serve: Any) -> None:
 
     def prompt(row: Any) -> str:
         rendering.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return str(row["t"])
 
     async def main() -> None:
@@ -353,7 +353,7 @@ def test_u119_cancelled_before_there_is_a_job(serve: Any) -> None:
 
     asyncio.run(main())  # and its end waits for the thread that rendered
     job = lf.jobs()[0]
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while job.status().state == "running" and time.monotonic() < end:
         time.sleep(0.01)
     assert job.status().state == "interrupted"
@@ -373,7 +373,7 @@ def test_a_cancelled_gather_stops_each_of_its_jobs(serve: Any) -> None:
             await together
 
     asyncio.run(main())  # its end is in a hurry: it cancels the awaits that still let go
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while any(job.status().state == "running" for job in lf.jobs()) and time.monotonic() < end:
         time.sleep(0.01)
     assert [job.status().state for job in lf.jobs()] == ["interrupted"] * 3

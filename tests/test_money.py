@@ -331,7 +331,7 @@ def test_scores_are_read_by_whoever_takes_the_job_up(server: BatchServer) -> Non
     job = frame().llm.submit.classify("t", ["billing", "bug"], confidence=True, model=engine)
     server.wait_for(lambda: len(server.batches) == 1)
     job._run.stop("abort")
-    job._done.wait(5)
+    job._done.wait(60)
     out = frame().llm.classify("t", ["billing", "bug"], confidence=True, model=batches(server))
     assert out["label_confidence"].tolist() == pytest.approx([0.75] * 6)
     assert len(server.batches) == 1

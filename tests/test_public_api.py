@@ -736,7 +736,7 @@ def test_a_job_from_submit_to_join(serve: Any) -> None:
 
     job = df.llm.submit.map("{t}", model=openai(server, timeout=2), concurrency=1)
     server.wait_for(lambda: server.count >= 4)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while job.status().ok < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
     status = job.status()
@@ -770,9 +770,9 @@ def test_wait_with_a_timeout_comes_back(serve: Any) -> None:
         job.wait(timeout=0.5)
     except TimeoutError as error:
         assert job.id in str(error)  # noqa: PT017 - either way it must come back
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # and not what the engine waits for an answer
     job.cancel()
-    job.wait(timeout=10)
+    job.wait(timeout=60)
     with pytest.warns(UserWarning, match="1 of 1 rows are without an answer: .* was canceled"):
         assert statuses(job.join(df)) == ["pending"]
     assert job.status().state == "canceled"

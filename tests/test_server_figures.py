@@ -66,7 +66,7 @@ def page():
 
 
 def seen(meter):
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (figures := meter.figures()) is None and time.monotonic() < until:
         time.sleep(0.01)
     return figures

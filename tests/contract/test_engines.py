@@ -112,7 +112,7 @@ def test_it_wakes_up_for_requests_that_come_later(engine):
     for request in rows(3):
         got.clear()
         source.add([request])
-        assert got.wait(20)
+        assert got.wait(60)
     source.close()
     assert len(running.value()) == 3
 

@@ -69,7 +69,7 @@ def children(home: Path, server: BatchServer) -> Iterator[Children]:
 
 def killed(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
-    process.wait(20)
+    process.wait(60)
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:

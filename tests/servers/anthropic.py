@@ -197,13 +197,13 @@ class AnthropicServer:
     def start(self, port: int = 0) -> None:
         self._port = port
         self._thread.start()
-        if not self._ready.wait(10):
+        if not self._ready.wait(60):
             raise RuntimeError("the test server did not start")
 
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._done.set)
-            self._thread.join(10)
+            self._thread.join(60)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -208,7 +208,7 @@ class ChatServer:
 
     def __enter__(self) -> ChatServer:
         self._thread.start()
-        if not self._ready.wait(10):
+        if not self._ready.wait(60):
             raise RuntimeError("the test server did not start")
         return self
 
@@ -224,7 +224,7 @@ class ChatServer:
         """Stop at once, cutting what is open."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._done.set)
-            self._thread.join(10)
+            self._thread.join(60)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

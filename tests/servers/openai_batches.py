@@ -287,7 +287,7 @@ class BatchServer:
 
     def __enter__(self) -> BatchServer:
         self._thread.start()
-        if not self._ready.wait(10):
+        if not self._ready.wait(60):
             raise RuntimeError("the test server did not start")
         return self
 
@@ -299,14 +299,14 @@ class BatchServer:
     ) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._done.set)
-            self._thread.join(10)
+            self._thread.join(60)
 
     def lines(self, batch: str) -> list[dict[str, Any]]:
         """The input lines of a batch."""
         data = self.files[self.batches[batch].record["input_file_id"]].data
         return [json.loads(line) for line in data.split(b"\n") if line.strip()]
 
-    def wait_for(self, what: Callable[[], bool], seconds: float = 30) -> None:
+    def wait_for(self, what: Callable[[], bool], seconds: float = 60) -> None:
         """Return when `what` is true."""
         end = time.monotonic() + seconds
         while not what():

@@ -35,7 +35,7 @@ def test_a_connection_that_is_made_in_the_moment_of_the_stop(
         with make() as server:
             address = urlsplit(server.url)
             asyncio.run_coroutine_threadsafe(connect_and_stop(), server._loop)
-            server._thread.join(10)
+            server._thread.join(60)
         gc.collect()
     for client in clients:
         client.close()
