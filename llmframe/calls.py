@@ -162,16 +162,26 @@ class Call:
         if self.labels is None or len(self.form.fields) != 1:
             return None
         text = text.strip().strip("`").removeprefix("json").strip()
-        if text.startswith("{"):
+        said: Any = text
+        field = self.form.fields[0]
+        several = field.schema.get("type") == "array"
+        if text.startswith("{") or (several and text.startswith("[")):
             try:
-                value = decode(text)
+                said = decode(text)
             except (ValueError, RecursionError):
                 return None
-            name = self.form.fields[0].name
-            only = {key.casefold(): item for key, item in value.items()}
-            text = str(only.get(name)) if set(only) == {name} else ""
-        place = self.labels.match(text)
-        return None if place is None else Reading((self.labels.values[place],), repaired=True)
+        if isinstance(said, dict):
+            only = {key.casefold(): item for key, item in said.items()}
+            said = only[field.name] if set(only) == {field.name} else None
+        texts = said if several and isinstance(said, list) else [said]
+        # JSON's null says that there is no label; it is none of the name "None".
+        if not all(isinstance(text, str | bool | int | float) for text in texts):
+            return None
+        places = [self.labels.match(str(text)) for text in texts]
+        if None in places:
+            return None
+        found = [self.labels.values[place] for place in places if place is not None]
+        return Reading((list(dict.fromkeys(found)) if several else found[0],), repaired=True)
 
     def decide(
         self, scores: Sequence[Sequence[float]], content_free: Sequence[Sequence[float]]

@@ -21,6 +21,7 @@ __all__ = [
     "instructions",
     "labels",
     "labels_from",
+    "spelling",
     "with_other",
 ]
 
@@ -68,7 +69,7 @@ class Labels:
         # A model may write a label where it was told to write its code; no text reads as a code.
         spelt = [*enumerate(self.texts), *enumerate(self.codes or ())]
         object.__setattr__(self, "_exact", {text: i for i, text in spelt})
-        object.__setattr__(self, "_normal", {_normal(text): i for i, text in spelt})
+        object.__setattr__(self, "_normal", {spelling(text): i for i, text in spelt})
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -103,10 +104,10 @@ class Labels:
         """
         found = self._exact.get(text)
         if found is None:
-            found = self._normal.get(_normal(text))
+            found = self._normal.get(spelling(text))
         if found is None:
             lead = _LEAD.match(text)
-            found = self._normal.get(_normal(text[lead.end() :])) if lead else None
+            found = self._normal.get(spelling(text[lead.end() :])) if lead else None
         return found
 
     def own(self, answer: Any) -> Any:
@@ -198,12 +199,14 @@ def labels(spec: Any) -> Labels:
     texts = tuple(_text(value) for value in values)
     seen: dict[str, int] = {}
     for place, text in enumerate(texts):
-        before = seen.setdefault(_normal(text), place)
+        before = seen.setdefault(spelling(text), place)
         if before != place:
             raise SchemaError(
                 f"labels {values[before]!r} and {values[place]!r} read alike (case, blanks, "
                 f"quotes, '_', '-' and a full stop make no difference). Rename or drop one."
             )
+        if (same := values.index(values[place])) != place:
+            raise SchemaError(f"labels {values[same]!r} and {values[place]!r} are equal. Drop one.")
     return Labels(values, texts, descriptions, _kind(values))
 
 
@@ -252,11 +255,11 @@ def coded(labels: Labels) -> Labels:
     """
     if len(labels.texts) <= _MANY or sum(map(len, labels.texts)) <= _LONG:
         return labels
-    taken = set(map(_normal, labels.texts))
+    taken = set(map(spelling, labels.texts))
     width = len(str(len(labels.texts)))
     for letter in (*_LETTERS, *(f"{one}{two}" for one in _LETTERS for two in _LETTERS)):
         codes = tuple(f"{letter}{n:0{width}}" for n in range(1, len(labels.texts) + 1))
-        if taken.isdisjoint(map(_normal, codes)):
+        if taken.isdisjoint(map(spelling, codes)):
             break
     return replace(labels, codes=codes)
 
@@ -410,7 +413,13 @@ def _kind(values: Sequence[Any]) -> Kind:
     return "object"
 
 
-def _normal(text: str) -> str:
+def spelling(text: str) -> str:
+    """A label without what makes no difference: case, blanks, quotes, ``_``, ``-``, a full stop.
+
+    Examples:
+        >>> spelling(' "Not_Spam". ')
+        'not spam'
+    """
     # A label made of nothing but such signs ("*", "**") is left as it is.
     text = unicodedata.normalize("NFC", text)  # for the comparison alone: macOS writes NFD
     bare = text.strip(_AROUND) or text.strip()

@@ -179,6 +179,8 @@ def test_booleans_meet_booleans_and_numbers() -> None:
         ([1, 2], [1, 2], {"draws": 5}, "draws=5: expected at least 100"),
         ([1, 2], [1, 2], {"ordinal": "cubic"}, "ordinal='cubic': expected None"),
         ([1, 2], [1, 2], {"cluster": "g"}, "no column 'g'"),
+        ([1, float("inf")], [1, 2], {}, "'a' holds inf: expected finite numbers"),
+        (["nan", "1"], [1, 2], {}, "'a' holds 'nan': expected finite numbers"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -200,6 +202,14 @@ def test_labels_outside_an_order_are_labels_where_no_order_is_asked_for() -> Non
     out = pd.DataFrame({"a": pd.Series(["good", "bad"], dtype=ORDERED), "b": ["good", "Bad"]})
     found = lf.agreement(out, "a", "b", ordinal=False, draws=100)
     assert estimate(found, "accuracy") == 0.5
+
+
+def test_labels_that_differ_in_their_spelling_alone_are_named() -> None:
+    out = pd.DataFrame({"a": ["Spam", "ham", "bug"], "b": ["spam", "ham ", "bug"]})
+    found = lf.agreement(out, "a", "b", draws=100)
+    assert estimate(found, "accuracy") == pytest.approx(1 / 3)
+    assert "'Spam' and 'spam' count as different labels" in found.notes[0]
+    assert "'ham' and 'ham ' count as" in found.notes[1]
 
 
 def test_texts_are_no_labels() -> None:

@@ -7,7 +7,9 @@ import json
 from typing import Any, Literal
 
 import pandas as pd
+import pytest
 
+import llmframe as lf
 from tests.servers.looking import kinds, openai, statuses
 from tests.servers.rows import by_schema
 from tests.servers.scripted import Scripted
@@ -147,3 +149,44 @@ def test_u102_a_literal_and_descriptions_are_labels_too() -> None:
         assert label.tolist() == ["bug", "billing"]
         assert label.dtype == pd.CategoricalDtype(["billing", "bug"])
     assert "about money" in json.dumps(list(engine.requests[-1].messages))
+
+
+SEVERAL = {
+    '{"label": "spam"}': ["Spam"],
+    "Spam": ["Spam"],
+    '{"label": [" spam.", "SPAM", "Ham"]}': ["Spam", "Ham"],
+    '["ham"]': ["Ham"],
+    '{"label": []}': [],
+}
+
+
+def test_u097_several_labels_are_a_list_whatever_their_spelling() -> None:
+    df = pd.DataFrame({"t": [f"mark-{k}" for k in range(len(SEVERAL))]})
+    engine = by_marker({f"mark-{k}": reply for k, reply in enumerate(SEVERAL)})
+
+    out = df.llm.classify("t", ["Spam", "Ham"], multi=True, model=engine)
+
+    assert out["label"].tolist() == list(SEVERAL.values())
+    assert engine.count == len(SEVERAL)
+
+
+def test_u099_a_label_that_is_not_listed_is_none_of_several() -> None:
+    df = pd.DataFrame({"t": ["mark-a"]})
+    engine = by_marker({"mark-a": '{"label": ["spam", "junk"]}'})
+    call = {"multi": True, "model": engine, "repairs": 0, "errors": "coerce"}
+
+    assert kinds(df.llm.classify("t", ["Spam", "Ham"], **call)) == {0: "invalid_output"}
+
+
+def test_a_null_is_not_the_label_none() -> None:
+    df = pd.DataFrame({"t": ["mark-a"]})
+    for labels in (["none", "mild"], ["None", "null"]):
+        engine = by_marker({"mark-a": '{"label": null}'})
+        out = df.llm.classify("t", labels, model=engine, repairs=0, errors="coerce")
+        assert kinds(out) == {0: "invalid_output"}
+
+
+@pytest.mark.parametrize("labels", [[1, 1.0], [1, True], [0, "x", False]])
+def test_labels_that_are_equal_are_refused(labels: list[Any]) -> None:
+    with pytest.raises(lf.SchemaError, match="are equal"):
+        pd.DataFrame({"t": ["a"]}).llm.classify("t", labels, model=Scripted("1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pandas as pd
 from llmframe.cells import unbox
 from llmframe.columns import Columns, name_text
 from llmframe.errors import SchemaError
+from llmframe.labels import spelling
 
 __all__ = ["Ratings", "clusters", "column", "numeric", "ratings"]
 
@@ -45,6 +47,14 @@ class Ratings:
     values: tuple[Any, ...]
     scale: Scale
     numbers: npt.NDArray[np.float64]
+
+    def alike(self) -> list[tuple[str, ...]]:
+        """Labels that count as different ones although they are spelt nearly alike."""
+        groups: dict[str, list[str]] = {}
+        for value in self.values:
+            if isinstance(value, str):
+                groups.setdefault(spelling(value), []).append(value)
+        return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
 def column(data: pd.DataFrame, name: Hashable) -> pd.Series[Any]:
@@ -203,6 +213,11 @@ def _number(cell: Any, name: Hashable) -> float | None:
             f"{name_text(name)!r} holds {cell!r}, and another rater gave numbers: expected the "
             "same scale. Map the labels to scores first."
         ) from None
+    if not math.isfinite(number):
+        raise SchemaError(
+            f"{name_text(name)!r} holds {cell!r}: expected finite numbers. Make such a cell "
+            "missing, or map it to a score."
+        )
     return number
 
 
