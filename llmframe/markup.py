@@ -29,6 +29,7 @@ __all__ = [
     "meter",
     "note",
     "page",
+    "plain",
     "shaded",
     "table",
     "text",
@@ -139,6 +140,24 @@ def _visible(found: re.Match[str]) -> str:
     return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
 
 
+def plain(value: object, limit: int = _LONG) -> str:
+    r"""A value as text that does nothing to a terminal, cut as `escaped` cuts it.
+
+    Args:
+        value: Anything; its `str`.
+        limit: Characters that are shown.
+
+    Examples:
+        >>> plain("\x1b[31mred\x1b[0m\x07 alert", limit=12)
+        'red… (7 more characters)'
+    """
+    whole = value if isinstance(value, str) else str(value)
+    shown = _NEWLINES.sub("\n", _ANSI.sub("", whole[:limit]))
+    more = len(whole) - limit
+    cut = f"… ({more:,} more character{'s' if more > 1 else ''})" if more > 0 else ""
+    return _HIDDEN.sub(_visible, shown) + cut
+
+
 def escaped(value: object, limit: int = _CELL) -> Html:
     r"""A value as text that HTML takes for text.
 
@@ -155,11 +174,7 @@ def escaped(value: object, limit: int = _CELL) -> Html:
     """
     if isinstance(value, Html):
         return value
-    whole = value if isinstance(value, str) else str(value)
-    shown = _NEWLINES.sub("\n", _ANSI.sub("", whole[:limit]))
-    more = len(whole) - limit
-    cut = f"… ({more:,} more character{'s' if more > 1 else ''})" if more > 0 else ""
-    return Html(escape(_HIDDEN.sub(_visible, shown)) + cut)
+    return Html(escape(plain(value, limit), quote=True))
 
 
 def joined(*parts: object) -> Html:

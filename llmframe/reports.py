@@ -168,9 +168,11 @@ class Report(Sheet):
         return f"Job {self.status.id}: {number(done)} of {number(self.status.rows)} rows answered"
 
     def _bill(self) -> str:
-        if self.estimate is None or self.status.cost is None:
-            return money(self.status.cost)
-        return f"{money(self.status.cost)}, expected {money(self.estimate)}"
+        cost = self.status.cost
+        # A model on this machine costs nothing, and was expected to.
+        if self.estimate is None or cost is None or self.estimate == cost == 0:
+            return money(cost)
+        return f"{money(cost)} (the plan expected {money(self.estimate)})"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "state", self.status.shown_state

@@ -102,9 +102,10 @@ class Sheet:
     def __repr__(self) -> str:
         lines = list(self._lines())
         width = max((len(name) for name, _ in lines), default=0)
-        shown = [self._title(), *(f"  {name:<{width}}  {value}" for name, value in lines)]
+        shown = [markup.plain(self._title())]
+        shown += [f"  {name:<{width}}  {markup.plain(value)}" for name, value in lines]
         for name, text in self._texts():
-            body = "\n".join("    " + line for line in text.splitlines())
+            body = "\n".join("    " + line for line in markup.plain(text).splitlines())
             shown.append(f"  {name}:\n{body}")
         return "\n".join(shown)
 

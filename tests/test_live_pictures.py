@@ -57,7 +57,7 @@ def test_rows_tokens_money_and_time_so_far_and_in_all() -> None:
     assert "2.0 rows/s, 100 tokens/s" in said
     assert "0:00:20, about 0:00:30 left" in said
     assert "900 in, 100 out, about 4,000 in all" in said
-    assert "US$0.5000, about US$2.00 in all, expected US$1.25" in said
+    assert "US$0.5000, about US$2.00 in all (the plan expected US$1.25)" in said
 
 
 def test_an_unknown_price_is_told_and_a_free_model_costs_no_line() -> None:

@@ -906,6 +906,17 @@ def test_trace_tells_how_a_cell_came_to_be(df: pd.DataFrame, serve: Any) -> None
     assert "req_" in text
 
 
+def test_a_trace_as_text_is_cut_and_does_nothing_to_a_terminal() -> None:
+    df = pd.DataFrame({"t": ["\x1b[2J\x1b[31m" + "word " * 200_000]})
+    out = df.llm.map("{t}", model=lf.testing.FakeEngine(lambda text: text))
+    trace = out.llm.trace(0)
+
+    assert len(repr(trace)) < 50_000
+    assert "more characters)" in repr(trace)
+    assert "\x1b" not in repr(trace)
+    assert trace.raw == df["t"][0]
+
+
 def test_filtered_and_reset_frames_still_show_their_own_rows(df: pd.DataFrame) -> None:
     engine = Scripted(lambda r: Failure("refused", "no") if prompt_of(r) == "b" else prompt_of(r))
     out = df.llm.map("{t}", model=engine, errors="coerce")

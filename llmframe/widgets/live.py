@@ -113,7 +113,8 @@ class LiveView:
             button.on_click(lambda _, action=action: self._click(action))
             _heard_at_once(button)
         row = ipywidgets.HBox(list(self._buttons.values()))
-        self._box = ipywidgets.VBox([self._html, row])
+        # Above what grows, so that a button stays where it is while somebody aims at it.
+        self._box = ipywidgets.VBox([row, self._html])
         self._update()
         thread = threading.Thread(
             target=self._watch, args=(self._closed,), name=f"llmframe-view-{self._watched.id}"
@@ -154,7 +155,7 @@ class LiveView:
         self._closed.set()
         if box is None:
             return
-        for widget in (*self._buttons.values(), self._html, *box.children[1:], box):
+        for widget in (*self._buttons.values(), *box.children, box):
             for part in (getattr(widget, "style", None), widget.layout, widget):
                 if part is not None:
                     part.close()

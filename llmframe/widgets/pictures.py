@@ -161,7 +161,7 @@ def _spent(now: Progress, expected: float | None) -> Iterator[tuple[str, object]
     if more and now.cost:
         text += f", about {money(now.cost * (1 + more))} in all"
     if expected:
-        text += f", expected {money(expected)}"
+        text += f" (the plan expected {money(expected)})"
     yield "cost", text
 
 

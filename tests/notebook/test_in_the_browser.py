@@ -72,7 +72,7 @@ def test_u119_stop_while_the_cell_is_blocked_keeps_the_finished_rows(
     page.see(1, r"provider_error")
     shown = page.see(1, r"(?s)Last answers.*about Topic: ticket \d+")
     assert re.search(r"p50 0\.\d+ s, p95 0\.\d+ s", shown), shown
-    assert re.search(r"US\$0\.\d+, about US\$0\.\d+ in all, expected US\$", shown), shown
+    assert re.search(r"US\$0\.\d+, about US\$0\.\d+ in all \(the plan expected US\$", shown), shown
     assert re.search(r"Updated \d\d:\d\d:\d\d", shown)
     answered = int(re.search(r"(\d+) answered", first)[1])  # type: ignore[index]
     page.see(1, rf"\b(?!{answered}\b)\d+ answered")
