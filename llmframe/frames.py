@@ -18,6 +18,7 @@ from llmframe.cells import Rows, reader
 from llmframe.columns import name_text
 from llmframe.dtypes import Backend, as_kind, dtype_of, make_series
 from llmframe.errors import SchemaError, warn_user
+from llmframe.placing import beside, position
 
 if TYPE_CHECKING:
     from llmframe.schemas.forms import Field
@@ -164,7 +165,7 @@ def attach(
     made = [_make(data, column, dtype_backend) for column in columns]
     out: Data
     if isinstance(data, pd.DataFrame):
-        out = _beside(data, [column.name for column in columns], made)
+        out = beside(data, [column.name for column in columns], made)
     elif series_ok and len(made) == 1:
         out = made[0]
     else:
@@ -213,12 +214,12 @@ def check_output(
             raise SchemaError(
                 f"two output columns are called {name!r}. Name them apart with into={{…}}."
             )
-        if isinstance(data, pd.Series) or _position(data, name) is None:
+        if isinstance(data, pd.Series) or position(data, name) is None:
             continue
         text = name_text(name)
         if if_exists == "raise" and not own(text):
             free = f"{text}_llm"
-            while _position(data, free) is not None:
+            while position(data, free) is not None:
                 free += "_"
             if text in written(data):
                 raise SchemaError(
@@ -369,55 +370,5 @@ def refuse_unfit(data: Data, name: Hashable, field: Field, dtype_backend: Backen
 def _existing(data: Data, name: Hashable) -> pd.Series[Any] | None:
     if isinstance(data, pd.Series):
         return data if data.name == name else None
-    position = _position(data, name)
-    return None if position is None else data.iloc[:, position]
-
-
-def _beside(
-    data: pd.DataFrame, names: Sequence[Hashable], made: Sequence[pd.Series[Any]]
-) -> pd.DataFrame:
-    rows = pd.RangeIndex(len(data))
-    left = data.copy(deep=False)
-    left.index = rows
-    places = [_position(data, name) for name in names]
-    new = [k for k, place in enumerate(places) if place is None]
-    right = pd.DataFrame({k: made[k] for k in new}, index=rows)
-    # Not one by one: a frame of a hundred blocks would warn that it is fragmented.
-    out = pd.concat([left, right], axis=1)
-    for place, series in zip(places, made, strict=True):
-        if place is not None:
-            out.isetitem(place, cast(Any, series))
-    out.columns = _with(data.columns, [names[k] for k in new])
-    return out
-
-
-def _with(columns: pd.Index[Any], names: Sequence[Hashable]) -> pd.Index[Any]:
-    """The column index with more labels, its levels' names kept."""
-    if not names:
-        return columns.copy(deep=False)
-    labels = [_padded(columns, name) for name in names]
-    if isinstance(columns, pd.MultiIndex):
-        more: pd.Index[Any] = pd.MultiIndex.from_tuples(labels, names=columns.names)  # type: ignore[arg-type]
-    else:
-        more = pd.Index(labels, name=columns.name, tupleize_cols=False)
-    return columns.append(more) if len(columns) else more
-
-
-def _padded(columns: pd.Index[Any], name: Hashable) -> Hashable:
-    if not isinstance(columns, pd.MultiIndex):
-        return name
-    parts = name if isinstance(name, tuple) else (name,)
-    if len(parts) > columns.nlevels:
-        raise SchemaError(f"column {name!r} has more levels than the {columns.nlevels} there are.")
-    return parts + ("",) * (columns.nlevels - len(parts))
-
-
-def _position(data: pd.DataFrame, name: Hashable) -> int | None:
-    label = _padded(data.columns, name)
-    hits = [k for k, other in enumerate(data.columns.tolist()) if other == label]
-    if len(hits) > 1:
-        raise SchemaError(
-            f"{len(hits)} columns are called {name_text(name)!r}, so none can be written. "
-            "Rename them, or write to another name with into=."
-        )
-    return hits[0] if hits else None
+    place = position(data, name)
+    return None if place is None else data.iloc[:, place]
