@@ -23,9 +23,10 @@ import orjson
 
 from llmframe.results import Failure
 from llmframe.schemas.coercion import Coercion, Invalid
+from llmframe.schemas.converting import column_values
 from llmframe.schemas.formats import FORMATS, is_multiple
 from llmframe.schemas.nodes import Node, deref, entry, is_free, merged, without_null
-from llmframe.schemas.values import Checked, Field, Misfit, column_values, in_order
+from llmframe.schemas.values import Checked, Field, Misfit, in_order
 from llmframe.schemas.wording import invalid, joined, path_of, schema_words, validator_words
 
 __all__ = ["Check", "ModelCheck", "SchemaCheck"]

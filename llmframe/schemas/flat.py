@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from llmframe.results import Failure
+from llmframe.schemas.converting import column_values
 from llmframe.schemas.nodes import references, without_null
-from llmframe.schemas.values import Checked, Field, Misfit, column_values, fields_of
+from llmframe.schemas.values import Checked, Field, Misfit, fields_of
 
 __all__ = ["Flat"]
 

@@ -6,18 +6,33 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final
 
 from llmframe.errors import SchemaError
 from llmframe.results import Failure
 from llmframe.schemas.nodes import Kind, Node, deref, kind_of, without_null
 
-__all__ = ["Checked", "Field", "Misfit", "column_values", "fields_of", "in_order", "plain"]
+__all__ = [
+    "INT64",
+    "Checked",
+    "Field",
+    "Misfit",
+    "as_bool",
+    "as_float",
+    "as_int",
+    "as_naive",
+    "as_text",
+    "as_utc",
+    "bare",
+    "fields_of",
+    "in_order",
+    "plain",
+    "wrong_type",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +121,11 @@ class Misfit(Exception):  # noqa: N818 - a value that does not fit, not a fault 
         self.kind = kind
 
 
-_INT64: Final = range(-(2**63), 2**63)
+INT64: Final = range(-(2**63), 2**63)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def _bare(value: Any) -> Any:
+def bare(value: Any) -> Any:
     """What an Enum's member or a pydantic RootModel stands for; any other value as it is."""
     while True:
         if isinstance(value, enum.Enum):
@@ -142,20 +157,20 @@ def plain(value: Any) -> Any:
     if kind is str or kind is bool or value is None:
         return value
     if kind is int:
-        return _int(value)
+        return as_int(value)
     if kind is float:
-        return _float(value)
+        return as_float(value)
     if kind is list:
         return [plain(item) for item in value]
-    bare = _bare(value)
-    if bare is not value:
-        return plain(bare)
+    inner = bare(value)
+    if inner is not value:
+        return plain(inner)
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
-        return _int(int(value))
+        return as_int(int(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     fields = getattr(kind, "model_fields", None)  # pydantic, without importing it
@@ -169,7 +184,7 @@ def plain(value: Any) -> Any:
             return in_order(items) if isinstance(value, Set) else items
         except ValueError as error:  # an iterator that checks as it goes
             raise Misfit(str(error).partition("\n")[0]) from None
-    return _text(value)
+    return as_text(value)
 
 
 def in_order(items: list[Any]) -> list[Any]:
@@ -189,23 +204,24 @@ def _told(value: Any) -> Any:
     """A date, time, duration or the like, where a column holds it, as the column tells it."""
     if isinstance(value, datetime):
         if value.tzinfo is not None:
-            _utc(value)  # an Arrow column tells it in UTC
+            as_utc(value)  # an Arrow column tells it in UTC
     elif isinstance(value, time):
         # A column has one clock.
         if value.utcoffset():
             value = datetime.combine(date(2000, 1, 1), value).astimezone(UTC).time()
         return value.replace(tzinfo=None)
-    elif isinstance(value, timedelta) and value // _MICROSECOND not in _INT64:
+    elif isinstance(value, timedelta) and value // _MICROSECOND not in INT64:
         raise Misfit("is longer than the 292,000 years that a column of durations holds")
     return value
 
 
-def _text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
+    """The text of a value whose column is text."""
     if type(value) is str:
         return value
-    bare = _bare(value)
-    if bare is not value:
-        return _text(bare)
+    inner = bare(value)
+    if inner is not value:
+        return as_text(inner)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, re.Pattern):
@@ -218,30 +234,32 @@ def _text(value: Any) -> Any:
     own = next(cls for cls in type(value).__mro__ if "__str__" in vars(cls))
     no_text = value is None or own is object or own.__module__.startswith("pydantic.main")
     if no_text or isinstance(value, _NO_TEXT):
-        raise _wrong_type(value, "text")
+        raise wrong_type(value, "text")
     return str(value)
 
 
 _NO_TEXT: Final = (Sequence, Mapping, Set, int, float, Decimal, date, time, timedelta)
 
 
-def _int(value: Any) -> Any:
+def as_int(value: Any) -> Any:
+    """An integer of 64 bits with a sign."""
     if type(value) is not int:
-        value = _bare(value)
+        value = bare(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _wrong_type(value, "int")
+            raise wrong_type(value, "int")
         value = int(value)
-    if value not in _INT64:
+    if value not in INT64:
         raise Misfit("is an integer of more than 64 bits, which no column holds")
     return value
 
 
-def _float(value: Any) -> Any:
-    value = _bare(value)
+def as_float(value: Any) -> Any:
+    """A finite float."""
+    value = bare(value)
     if not isinstance(value, float | int) or isinstance(value, bool):
-        raise _wrong_type(value, "float")
+        raise wrong_type(value, "float")
     try:
         value = float(value)
     except OverflowError:
@@ -251,42 +269,25 @@ def _float(value: Any) -> Any:
     return value
 
 
-def _narrow(most: float, value: Any) -> Any:
-    value = _float(value)
-    if abs(value) > most:
-        raise Misfit(f"lies outside ±{most:.5g}, which its column can hold")
-    return value
-
-
-def _unsigned(value: Any) -> Any:
-    whole = type(value) is int and 0 <= value < 2**64
-    return value if whole else _int(value)
-
-
-def _span(value: Any) -> Any:
-    # What 64 bits of nanoseconds hold: the narrowest unit that a column has.
-    if isinstance(value, timedelta) and abs(value) >= timedelta(days=106_751):
-        raise Misfit("is a duration of 292 years or more, which its column cannot hold")
-    return plain(value)
-
-
-def _bool(value: Any) -> Any:
-    value = _bare(value)
+def as_bool(value: Any) -> Any:
+    """True or False, and no number for them."""
+    value = bare(value)
     if not isinstance(value, bool):
-        raise _wrong_type(value, "bool")
+        raise wrong_type(value, "bool")
     return value
 
 
-def _naive(value: Any) -> Any:
+def as_naive(value: Any) -> Any:
+    """A moment without an offset; one with an offset is told in UTC."""
     moment = _datetime(value)
-    # A column has one clock: a time with an offset is told in UTC.
-    return moment if moment.tzinfo is None else _utc(moment).replace(tzinfo=None)
+    return moment if moment.tzinfo is None else as_utc(moment).replace(tzinfo=None)
 
 
-def _utc(value: Any) -> Any:
+def as_utc(value: Any) -> Any:
+    """A moment in UTC."""
     moment = _datetime(value)
     if moment.tzinfo is None:
-        raise _wrong_type(value, "time with an offset")
+        raise wrong_type(value, "time with an offset")
     try:
         return moment.astimezone(UTC)
     except OverflowError:
@@ -294,141 +295,16 @@ def _utc(value: Any) -> Any:
 
 
 def _datetime(value: Any) -> datetime:
-    value = _bare(value)
+    value = bare(value)
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
         return datetime.combine(value, time())
-    raise _wrong_type(value, "date")
+    raise wrong_type(value, "date")
 
 
-def _wrong_type(value: Any, column: str) -> Misfit:
+def wrong_type(value: Any, column: str) -> Misfit:
+    """A validator gave what the column does not take."""
     what = "None" if value is None else type(value).__name__
     more = ". Return the value, or allow None in its type" if value is None else ""
     return Misfit(f"became {what} in a validator, while its column is {column}{more}", "user_code")
-
-
-def _takes_null(field: Field) -> bool:
-    """Whether a field may hold None; a field of any type, or of a union, is let be."""
-    if field.nullable or not field.schema:
-        return True
-    return "type" not in without_null(field.schema, field.defs)[0]
-
-
-_BOUND: Final = 2**63  # floats beyond it are looked at one by one, which is all the same
-_USUAL: Final[dict[str, type]] = {
-    "str": str,
-    "category": str,
-    "int": int,
-    "float": float,
-    "bool": bool,
-}
-_CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
-    "str": _text,
-    "category": str,  # any other text than those allowed is turned down
-    "int": _int,
-    "float": _float,
-    "bool": _bool,
-    "datetime": _naive,
-    "date": _naive,
-    "datetime_utc": _utc,
-    "object": plain,
-}
-
-
-_NARROW: Final[dict[str, float]] = {
-    "Float32": (2 - 2**-23) * 2.0**127,
-    "float[pyarrow]": (2 - 2**-23) * 2.0**127,
-    "halffloat[pyarrow]": 65504.0,
-}
-_UNSIGNED: Final = ("UInt64", "uint64[pyarrow]")
-
-
-def _reader(field: Field) -> Callable[[Any], Any]:
-    if field.dtype in _NARROW:
-        return partial(_narrow, _NARROW[field.dtype])
-    if field.dtype in _UNSIGNED:
-        return _unsigned
-    if field.dtype is not None and field.dtype.startswith("timedelta64["):
-        return _span
-    return _CONVERT[field.kind]
-
-
-def _converter(field: Field) -> Callable[[Any], Any]:
-    read, null, kind = _reader(field), _takes_null(field), field.kind
-    told = {"str": "text", "category": "text", "object": "a list or object"}.get(kind, kind)
-    allowed = frozenset(field.categories or ())
-    moment = kind in ("datetime", "datetime_utc", "date")
-    nanoseconds = moment and field.dtype is not None and "[ns" in field.dtype
-
-    def convert(value: Any) -> Any:
-        value = _bare(value)
-        if value is None:
-            if null:
-                return None
-            raise _wrong_type(None, told)
-        made = read(value)
-        if allowed and made not in allowed:
-            listed = ", ".join(map(repr, (field.categories or ())[:10]))
-            raise Misfit(f"became {made!r} in a validator, which is none of {listed}", "user_code")
-        # What 64 bits of nanoseconds hold, but for a few months at both ends.
-        if nanoseconds and not 1677 < made.year < 2262:
-            raise Misfit("lies outside the years 1678 to 2261, which nanoseconds can hold")
-        return made
-
-    return convert
-
-
-def column_values(fields: Sequence[Field]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A function from checked values, in field order, to what stands in the cells.
-
-    Args:
-        fields: The columns.
-
-    Returns:
-        A function that raises `Misfit`, its message led by the field's name, for a value that
-        no cell of its column can hold.
-    """
-    converters = tuple(_converter(field) for field in fields)
-    own = (*_NARROW, *_UNSIGNED)  # these have a range of their own to look at
-    usual = tuple(None if field.dtype in own else _USUAL.get(field.kind) for field in fields)
-    bounded = [i for i, field in enumerate(fields) if field.kind in ("int", "float")]
-    closed = [(i, frozenset(f.categories or ())) for i, f in enumerate(fields) if f.categories]
-    # Of a category the converter asks whether it is one.
-    steps: list[tuple[Any, bool, Any]] = [
-        (None if field.kind == "category" else kind, kind in (int, float), converter)
-        for field, kind, converter in zip(fields, usual, converters, strict=True)
-    ]
-    simple = None not in usual
-
-    def convert(values: Sequence[Any]) -> tuple[Any, ...]:
-        # Nearly every row: each value has its column's own type. Saves a call a value.
-        if (
-            simple
-            and tuple(map(type, values)) == usual
-            and all(-_BOUND <= values[i] < _BOUND for i in bounded)
-            and all(values[i] in allowed for i, allowed in closed)
-        ):
-            return tuple(values)
-        try:
-            return tuple(
-                [
-                    value
-                    if type(value) is kind and (not number or -_BOUND <= value < _BOUND)
-                    else converter(value)
-                    for (kind, number, converter), value in zip(steps, values, strict=True)
-                ]
-            )
-        except Misfit:
-            return _slowly(values)
-
-    def _slowly(values: Sequence[Any]) -> tuple[Any, ...]:
-        made = []
-        for field_, converter, value in zip(fields, converters, values, strict=True):
-            try:
-                made.append(converter(value))
-            except Misfit as misfit:
-                raise Misfit(f"{field_.name}: {misfit}", misfit.kind) from None
-        return tuple(made)
-
-    return convert
