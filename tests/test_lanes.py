@@ -613,11 +613,14 @@ def test_two_streams_of_one_lane_leave_each_other_alone():
     assert sum(map(len, got)) == 3
 
 
-def test_the_poll_interval_comes_from_the_options(monkeypatch):
+def test_the_poll_interval_comes_from_the_options_or_the_engine(monkeypatch):
     monkeypatch.setenv("LLMFRAME_POLL_INTERVAL", "7")
     assert Lane(FakeBatchEngine(), Journal.memory(), "j").poll_interval == 7
     monkeypatch.delenv("LLMFRAME_POLL_INTERVAL")
-    assert Lane(FakeBatchEngine(), Journal.memory(), "j").poll_interval == 30
+    engine = FakeBatchEngine()
+    assert Lane(engine, Journal.memory(), "j").poll_interval == engine.poll_interval < 1
+    del engine.poll_interval  # as of an engine that says nothing
+    assert Lane(engine, Journal.memory(), "j").poll_interval == 30
 
 
 def test_a_stuck_batch_is_looked_at_no_oftener_than_the_interval():

@@ -211,8 +211,9 @@ class BatchEngine(Protocol):
     """A provider's batch API.
 
     An engine may also have `account` (whose batches it sees), `cleanup` (delete what is stored),
-    and `distinct_counts`: True where `find` can tell batches by their counts alone, so that no
-    two intents without an answer may have the same.
+    `poll_interval` (seconds between two looks at a batch where nobody says), and
+    `distinct_counts`: True where `find` can tell batches by their counts alone, so that no two
+    intents without an answer may have the same.
     """
 
     name: str

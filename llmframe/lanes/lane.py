@@ -33,6 +33,8 @@ _UNSAID: Final = {"no_result", "lost"}
 """Kinds of failure that stand for a line which was not there."""
 _LOOKED_UP: Final = 4096
 """Rows looked up at once."""
+_INTERVAL: Final = 30.0
+"""Seconds between two looks at a batch, where neither the user nor the engine says."""
 _TICK: Final = 0.1
 """Seconds between two looks at `control`, which has no signal of its own."""
 
@@ -73,7 +75,8 @@ class Lane:
         journal: Where the intents are kept.
         job: Id of the job; batches of other jobs are not touched.
         poll_interval: Seconds between two looks at a batch, at least; each pause is drawn between
-            one and two of them. None: ``set_options(poll_interval=…)``, else 30.
+            one and two of them. None: ``set_options(poll_interval=…)``, else the engine's own,
+            else 30.
         linger: Seconds without another request after which a pack that is not full is sent.
             None: a second, or a shorter `poll_interval`.
         first: Requests in the first batch, at most.
@@ -122,7 +125,8 @@ class Lane:
         self.name = engine.name
         self.model = engine.model
         self.limits: Limits = engine.limits
-        self.poll_interval = poll_interval or get_options().poll_interval or 30.0
+        own = getattr(engine, "poll_interval", _INTERVAL)
+        self.poll_interval = poll_interval or get_options().poll_interval or own
         self.linger = min(1.0, self.poll_interval) if linger is None else linger
         self.first = first
         self.resend = resend

@@ -110,6 +110,7 @@ class FakeBatchEngine:
         self._faults = Faults(faults, seed)
         self._batch_faults = list(batch_faults)
         self._polls = polls
+        self.poll_interval = 0.05  # nobody's quota is spent by looking
         self._has_probe = probe
         self._can_list = can_list
         self._seed = seed
