@@ -102,18 +102,25 @@ class Columns:
                 return hits[0]
         return self.find(name_text(label))
 
-    def unknown(self, text: str, *, braces: bool = True) -> PromptError:
-        """The error for a name that no column has: the near miss, or the names there are."""
+    def unknown(self, text: str, *, braces: bool = True, sends: bool = True) -> PromptError:
+        """The error for a name that no column has: the near miss, or the names there are.
+
+        Args:
+            text: The name.
+            braces: It stood in a prompt.
+            sends: It was meant for a call that sends something.
+        """
+        unsent = " Nothing was sent." if sends else ""
         known = [*self._columns, *self._levels]
         folded = {name.casefold(): name for name in reversed(known)}
         near = difflib.get_close_matches(text.strip().casefold(), folded, n=1)
         if near:
             found = folded[near[0]]
-            return PromptError(f"no column {text!r}; did you mean {found!r}? Nothing was sent.")
+            return PromptError(f"no column {text!r}; did you mean {found!r}?{unsent}")
         shown = ", ".join(repr(name) for name in known[:12]) + (", …" if len(known) > 12 else "")
         there = f"the columns are {shown}" if known else "the frame has no column"
         escape = " For a literal brace write {{ and }}." if braces else ""
-        return PromptError(f"no column {text!r}; {there}.{escape} Nothing was sent.")
+        return PromptError(f"no column {text!r}; {there}.{escape}{unsent}")
 
     def _ambiguous(self, text: str, hits: Sequence[int]) -> PromptError:
         labels = [self.label(hit) for hit in hits]

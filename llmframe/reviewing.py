@@ -71,7 +71,7 @@ def review(
     place = place_of(data, column)
     if place is None:
         names = Columns(frames.Table(data).names)
-        raise names.unknown(name_text(column), braces=False)
+        raise names.unknown(name_text(column), braces=False, sends=False)
     name = frames.Table(data).names[place]
     id = frames.written(data).get(name_text(name))
     call, losses = None, {}

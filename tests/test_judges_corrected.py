@@ -126,6 +126,29 @@ def test_a_useless_judge_costs_nearly_nothing() -> None:
     constant = lf.corrected(out.assign(score=3), "score", "human")
     assert constant.estimate == pytest.approx(out["human"].mean())
     assert constant.weight == 0
+    assert "the judge says the same of every labelled row, so it adds nothing." in constant.notes
+
+
+@pytest.mark.parametrize("judge", ["constant", "unrelated"])
+def test_a_judge_beside_labels_that_are_all_alike_is_worth_nothing_known(judge: str) -> None:
+    says = np.arange(1000) % 2 == 0 if judge == "unrelated" else np.ones(1000, bool)
+    human = pd.Series(np.ones(1000, bool)).where(np.arange(1000) < 200)
+    found = lf.corrected(pd.DataFrame({"score": says, "human": human}), "score", "human")
+    assert not any("are worth" in note for note in found.notes), found.notes
+
+
+def test_scales_that_differ_are_told() -> None:
+    out = scores(0, n=100)
+    assert not any("scales" in note for note in lf.corrected(out, "score", "human").notes)
+    found = lf.corrected(out.assign(human=out["human"] * 20), "score", "human")
+    assert "on different scales the naive mean says nothing" in found.notes[-1]
+
+
+def test_a_pass_rate_of_clusters_stays_one() -> None:
+    out = pd.DataFrame({"score": [True] * 60, "human": [True] * 25 + [False] * 5 + [None] * 30})
+    out["g"] = [0] * 25 + [1] * 5 + [2] * 30
+    table = lf.corrected(out, "score", "human", cluster="g").table
+    assert (table[["low", "high"]].stack().between(0, 1)).all()
 
 
 def test_labels_without_an_error_are_not_certainty() -> None:
@@ -174,6 +197,8 @@ def test_every_row_labelled_is_the_humans_mean() -> None:
         ([1, 2, 3, 4, 5], [1, 2, 3, None, None], {"method": "rogan_gladen"}, "is for yes or no"),
         ([1, 2, 3, 4, 5], [1, 2, 3, None, None], {"method": "magic"}, "method='magic'"),
         ([1, 2, 3, 4, 5], [1, 2, 3, None, None], {"confidence": 2}, "confidence=2"),
+        ([1, 2, 3, 4, 5], [1, 2, 3, None, None], {"weight": "x"}, "weight='x': expected None"),
+        ([1, 2, 3, 4, 5], [1, 2, 3, None, None], {"weight": float("nan")}, "weight=nan"),
     ],
 )
 def test_what_cannot_be_corrected_is_refused(
@@ -234,12 +259,21 @@ def test_how_many_labels_follows_the_judge() -> None:
         ({"sd": 0.5, "correlation": 0.5}, "give a pilot"),
         ({"sd": 0.5, "correlation": 1.5, "rows": 100}, "correlation=1.5"),
         ({"sd": 0.5, "correlation": 0.5, "rows": 50}, "all 50 rows labelled give 0.284"),
+        ({"sd": 0.5, "correlation": 0.5, "rows": "x"}, "rows='x'"),
+        ({"sd": 0.5, "correlation": 0.5, "rows": float("inf")}, "rows=inf"),
+        ({"sd": 0.5, "correlation": pd.NA, "rows": 100}, "correlation=<NA>"),
     ],
 )
 def test_how_many_labels_says_what_is_missing(keywords: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the words are checked below
         lf.how_many_labels(0.1, **keywords)
     assert said in str(caught.value)
+
+
+def test_a_pilot_whose_labels_are_all_alike_says_nothing() -> None:
+    pilot = pd.DataFrame({"score": [True, False] * 20, "human": [True] * 10 + [None] * 30})
+    with pytest.raises(lf.SchemaError, match="10 labels of the pilot are all alike"):
+        lf.how_many_labels(0.1, pilot, "score", "human")
 
 
 def test_plot_shows_the_three_estimates() -> None:

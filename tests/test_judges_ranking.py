@@ -110,6 +110,9 @@ def test_an_undefeated_system_has_no_upper_end() -> None:
     assert found.notes[0].startswith("'x' never lost to the other systems")
     with pytest.raises(lf.SchemaError, match="'x' never lost"):
         lf.ranking(games, virtual=0)
+    for virtual in ("x", float("inf"), -1):
+        with pytest.raises(ValueError, match="expected None, 0 or a number of games"):
+            lf.ranking(games, virtual=virtual)
     closer = lf.ranking(games, virtual=5, draws=100).table["estimate"]
     assert closer["x"] < table.loc["x", "estimate"]
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted, shown
+from llmframe.judges.findings import Findings, counted, finite, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import Mean, plain, prediction_powered, rogan_gladen, wilson
 from llmframe.judges.ratings import clusters, numeric
@@ -27,6 +27,8 @@ __all__ = ["Corrected", "Labels", "corrected", "how_many_labels"]
 
 Floats = npt.NDArray[np.float64]
 
+_APART: Final = 3
+"""Times that one range of scores is wider than the other, from which on they are two scales."""
 _FEW: Final = 30
 """Labelled rows, or clusters, below which an interval rests on the shape of the errors."""
 
@@ -119,6 +121,8 @@ def corrected(
         raise ValueError(f"confidence={confidence!r}: expected a share between 0 and 1, as 0.95.")
     if method not in ("ppi", "rogan_gladen"):
         raise ValueError(f'method={method!r}: expected "ppi" or "rogan_gladen".')
+    if weight is not None and not finite(weight):
+        raise ValueError(f"weight={weight!r}: expected None, or a number, most often 0 to 1.")
     judge, judge_binary = numeric(out, score)
     human, human_binary = numeric(out, truth)
     binary = judge_binary and human_binary
@@ -136,7 +140,9 @@ def corrected(
     def simple(values: Floats, rows: npt.NDArray[np.bool_], is_binary: bool) -> Mean:
         if is_binary and group is None:
             return wilson(int(values[rows].sum()), int(rows.sum()), confidence)
-        return plain(values[rows], own[rows], confidence)
+        mean = plain(values[rows], own[rows], confidence)
+        # Clusters of a pass rate: Student's interval knows nothing of 0 and 1.
+        return Mean(mean.estimate, max(0.0, mean.low), min(1.0, mean.high)) if is_binary else mean
 
     naive, alone = simple(judge, judged, judge_binary), simple(human, labelled, human_binary)
     used = math.nan
@@ -154,7 +160,11 @@ def corrected(
         found, used = prediction_powered(
             judge[judged], human[judged], both[judged], own[judged], confidence, weight
         )
-        notes += _worth(alone, found, int(labelled.sum()))
+        without, _ = prediction_powered(
+            judge[judged], human[judged], both[judged], own[judged], confidence, 0.0
+        )
+        notes.append(_worth(judge[both], human[both], without, found))
+        notes += _scales(judge[judged], human[labelled], score, truth)
     if (count := len(np.unique(own[both]))) < _FEW:
         what = "labelled rows" if group is None else "clusters with a label"
         notes.append(f"{count} {what} are few: below {_FEW} take the interval as a guide.")
@@ -225,7 +235,7 @@ def how_many_labels(
 
     Raises:
         ValueError: Something is neither given nor in a pilot, or no number of labels is enough.
-        SchemaError: The pilot has fewer than three rows with both.
+        SchemaError: The pilot has fewer than three rows with both, or labels that are all alike.
 
     Examples:
         >>> found = how_many_labels(0.1, sd=0.5, correlation=0.8, rows=2000)
@@ -237,6 +247,11 @@ def how_many_labels(
         both = np.isfinite(judge) & np.isfinite(human)
         if both.sum() < 3:
             raise SchemaError(f"{counted(int(both.sum()), 'row')} with both: expected at least 3.")
+        if (sd is None or correlation is None) and not np.ptp(human[both]):
+            raise SchemaError(
+                f"the {int(both.sum()):,} labels of the pilot are all alike, so nothing says how "
+                "far the others spread. Label more rows, or give sd= and correlation=."
+            )
         sd = float(human[both].std(ddof=1)) if sd is None else sd
         rows = int(np.isfinite(judge).sum()) if rows is None else rows
         if correlation is None:
@@ -244,7 +259,14 @@ def how_many_labels(
             correlation = float(np.corrcoef(judge[both], human[both])[0, 1]) if spread else 0.0
     if sd is None or correlation is None or rows is None:
         raise ValueError("give a pilot (out, score, truth), or sd=, correlation= and rows=.")
-    if not (width > 0 and sd > 0 and -1 <= correlation <= 1 and rows > 2 and 0 < confidence < 1):
+    if not (
+        all(map(finite, (width, sd, correlation, rows, confidence)))
+        and width > 0
+        and sd > 0
+        and -1 <= correlation <= 1
+        and rows > 2
+        and 0 < confidence < 1
+    ):
         raise ValueError(
             f"width={width!r}, sd={sd!r}, correlation={correlation!r}, rows={rows!r}, "
             f"confidence={confidence!r}: expected width > 0, sd > 0, a correlation between -1 and "
@@ -312,9 +334,33 @@ def _left_out(
     ]
 
 
-def _worth(alone: Mean, found: Mean, n: int) -> list[str]:
-    ours, theirs = found.high - found.low, alone.high - alone.low
+def _worth(judge: Floats, human: Floats, without: Mean, found: Mean) -> str:
+    """What the judge adds, told in labels.
+
+    Args:
+        judge: Of the rows that have both.
+        human: Of these rows.
+        without: The mean and interval of the same method that does not follow the judge.
+        found: That which follows it.
+    """
+    if np.ptp(judge) == 0:
+        return "the judge says the same of every labelled row, so it adds nothing."
+    if np.ptp(human) == 0:
+        return "the labels are all alike, so what the judge is worth cannot be told."
+    ours, theirs = found.high - found.low, without.high - without.low
     if not (math.isfinite(ours) and math.isfinite(theirs) and 0 < ours < theirs):
-        return ["the judge does not make the interval shorter than the labels alone do."]
-    alike = round(n * (theirs / ours) ** 2)
-    return [f"the {n:,} labels and the judge are worth {alike:,} labels without it."]
+        return "the judge does not make the interval shorter than the labels alone do."
+    alike = round(len(human) * (theirs / ours) ** 2)
+    return f"the {len(human):,} labels and the judge are worth {alike:,} labels without it."
+
+
+def _scales(judge: Floats, human: Floats, score: Hashable, truth: Hashable) -> list[str]:
+    """A remark where judge and humans seem to use different scales."""
+    ours, theirs = np.ptp(judge), np.ptp(human)
+    if not (ours and theirs) or 1 / _APART < ours / theirs < _APART:
+        return []
+    scales = [
+        f"{name_text(name)!r} goes from {values.min():g} to {values.max():g}"
+        for name, values in ((score, judge), (truth, human))
+    ]
+    return [f"{' and '.join(scales)}: on different scales the naive mean says nothing."]

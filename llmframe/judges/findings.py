@@ -15,7 +15,7 @@ from llmframe.judges.libraries import library
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Findings", "counted", "shown"]
+__all__ = ["Findings", "counted", "finite", "shown"]
 
 
 class Findings:
@@ -86,6 +86,17 @@ def counted(count: int, what: str) -> str:
         ('1 row', '1,200 rows')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def finite(value: Any) -> bool:
+    """Whether it is a number that can be reckoned with: no bool, no text, no NaN.
+
+    Examples:
+        >>> finite(0.5), finite("0.5"), finite(float("inf")), finite(True)
+        (True, False, False, False)
+    """
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool) and math.isfinite(value)
 
 
 def shown(value: Any) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from llmframe.cells import unbox
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted
+from llmframe.judges.findings import Findings, counted, finite
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import clusters, column
 from llmframe.judges.resampling import check
@@ -121,7 +121,7 @@ def ranking(
         0.636
     """
     check(confidence, draws)
-    if virtual is not None and not virtual >= 0:
+    if virtual is not None and not (finite(virtual) and virtual >= 0):
         raise ValueError(f"virtual={virtual!r}: expected None, 0 or a number of games.")
     names, first, second, share = _games(out, a, b, winner)
     group = clusters(out, cluster)

@@ -68,7 +68,7 @@ def column(data: pd.DataFrame, name: Hashable) -> pd.Series[Any]:
     columns = Columns(data.columns.tolist())
     place = columns.exact(name)
     if place is None:
-        raise columns.unknown(name_text(name), braces=False)
+        raise columns.unknown(name_text(name), braces=False, sends=False)
     return data.iloc[:, place]
 
 
