@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from llmframe import joins, markup
-from llmframe.views import Sheet, money, number
+from llmframe.views import Sheet, counted, money, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ class Comparison(Sheet):
         return ax
 
     def _title(self) -> str:
-        return f"{self.a} against {self.b}: {number(self.rows)} rows"
+        return f"{self.a} against {self.b}: {counted(self.rows, 'row')}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         for name in ("a", "b"):
@@ -121,7 +121,7 @@ class Comparison(Sheet):
         yield "rows matched", self.matched
         for name, count in self.unmatched.items():
             if count:
-                yield f"only in {name}", f"{number(count)} rows, left out"
+                yield f"only in {name}", f"{counted(count, 'row')}, left out"
         for column, line in self.counts.iterrows():
             yield str(column), f"{_agreed(line)}; {_told(line)}"
         for name in ("a", "b"):

@@ -78,7 +78,7 @@ def compare(job_a: Job | str, job_b: Job | str, df: Any = None) -> Comparison:
         here = a.data is not None and b.data is not None
         index, other = (job.data.index if here else job.label_texts() for job in (a, b))
         at_a, at_b = _pairs(index, other)
-        if not len(at_a):
+        if not len(at_a) and (len(index) or len(other)):
             raise ValueError(
                 f"jobs {a.id} and {b.id} have no row label in common: {_some(index)} in one, "
                 f"{_some(other)} in the other. Pass the frame that both asked about: "

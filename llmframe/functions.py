@@ -208,11 +208,14 @@ def compare(
 ) -> pd.DataFrame: ...
 @overload
 def compare(data: Job | str, a: Job | str, df: Any = None) -> Comparison: ...
-def compare(data: Any, a: Any, *others: Any, **keywords: Any) -> Any:  # noqa: D417 - the overloads name them
-    """Let a model say which of two texts is the better one, row by row.
+def compare(data: Any, a: Any = None, *others: Any, **keywords: Any) -> Any:  # noqa: D417 - the overloads name them
+    """Let a model say which of two texts is the better one, or see what changed between two jobs.
 
-    With two jobs in place of a frame and a column, ``lf.compare(job_a, job_b, df=None)`` says
-    what changed between two runs, and asks nobody: `llmframe.comparisons.compare`.
+    ``lf.compare(df, a, b, criterion)`` asks a model which of two texts is the better one, row by
+    row; all below is about that. ``lf.compare(job_a, job_b, df=None)`` asks nobody: it puts two
+    runs side by side, by index label or, with `df`, by the prompts of that frame's rows, and gives
+    a `llmframe.compared.Comparison` with ``counts``, ``changed``, ``confusion``, ``agreement``,
+    ``cost`` and ``plot()``.
 
     Args:
         data: DataFrame.
@@ -246,6 +249,11 @@ def compare(data: Any, a: Any, *others: Any, **keywords: Any) -> Any:  # noqa: D
         >>> out["winner"].tolist(), out["winner_consistent"].tolist()
         (['a'], [True])
     """
+    if a is None:
+        raise TypeError(
+            "lf.compare takes two jobs, lf.compare(job_a, job_b), or a frame and what is compared "
+            'in it, lf.compare(df, "a", "b", "Which is more helpful?").'
+        )
     if not isinstance(data, pd.DataFrame | pd.Series) or isinstance(a, pd.DataFrame | Job):
         return comparisons.compare(data, a, *others, **keywords)
     return result(prepare_compare(data, a, *others, **keywords))

@@ -8,7 +8,7 @@ from typing import Final
 
 from llmframe import markup
 
-__all__ = ["Sheet", "age", "money", "number", "spread"]
+__all__ = ["Sheet", "age", "counted", "money", "number", "spread"]
 
 _BINS: Final = 10
 _ROUNDING: Final = 1e-9
@@ -18,6 +18,16 @@ _ROUNDING: Final = 1e-9
 def number(value: float | None) -> str:
     """``1,234``, or ``unknown``."""
     return "unknown" if value is None else f"{value:,.0f}"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 row``, ``1,200 rows``.
+
+    Examples:
+        >>> counted(1, "row"), counted(1200, "row")
+        ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def money(value: float | None) -> str:

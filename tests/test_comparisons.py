@@ -314,3 +314,18 @@ def test_plot_without_matplotlib_says_what_to_install(monkeypatch: pytest.Monkey
     job = labelled(frame(), "bbbbbb")
     with pytest.raises(ImportError, match=r'pip install "llmframe\[plots\]"'):
         lf.compare(job, job).plot()
+
+
+def test_no_row_and_one_row_are_compared() -> None:
+    none = frame(0)
+    found = lf.compare(labelled(none, ""), labelled(none, ""))
+    assert found.rows == 0
+    assert found.counts.loc["label"].sum() == 0
+    one = frame(1)
+    found = lf.compare(labelled(one, "b"), labelled(one, "q"))
+    assert repr(found).splitlines()[0].endswith(": 1 row")
+
+
+def test_one_job_alone_says_what_compare_takes() -> None:
+    with pytest.raises(TypeError, match=r"lf\.compare\(job_a, job_b\), or a frame"):
+        lf.compare(labelled(frame(1), "b"))

@@ -12,10 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from llmframe.judges import coefficients
-from llmframe.judges.findings import Findings, counted
+from llmframe.judges.findings import Findings
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import Ratings, clusters, ratings
 from llmframe.judges.resampling import bootstrap, check
+from llmframe.views import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

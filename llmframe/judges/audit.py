@@ -14,7 +14,7 @@ from llmframe import frames
 from llmframe.grading import prepare_compare, prepare_judge
 from llmframe.judges import pairs, scores
 from llmframe.judges.checks import Checks
-from llmframe.judges.findings import Findings, counted
+from llmframe.judges.findings import Findings
 from llmframe.judges.resampling import check
 from llmframe.outcomes import Outcome
 from llmframe.plans import Plans
@@ -22,6 +22,7 @@ from llmframe.prepared import Prepared
 from llmframe.prompts import build, source_template
 from llmframe.submits import plan as plan_one
 from llmframe.submits import submit
+from llmframe.views import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,11 +13,11 @@ import pandas as pd
 
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted, shown
+from llmframe.judges.findings import Findings, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import wilson
 from llmframe.judges.ratings import numeric, ratings
-from llmframe.views import Sheet
+from llmframe.views import Sheet, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,11 +14,11 @@ import pandas as pd
 
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted, finite, shown
+from llmframe.judges.findings import Findings, finite, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import Mean, plain, prediction_powered, rogan_gladen, wilson
 from llmframe.judges.ratings import clusters, numeric
-from llmframe.views import Sheet
+from llmframe.views import Sheet, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from llmframe.judges.libraries import library
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Findings", "counted", "finite", "shown"]
+__all__ = ["Findings", "finite", "shown"]
 
 
 class Findings:
@@ -76,16 +76,6 @@ class Findings:
         axes.set_yticks(places, labels)
         axes.set_xlabel(xlabel)
         return axes
-
-
-def counted(count: int, what: str) -> str:
-    """``1 row``, ``1,200 rows``.
-
-    Examples:
-        >>> counted(1, "row"), counted(1200, "row")
-        ('1 row', '1,200 rows')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def finite(value: Any) -> bool:

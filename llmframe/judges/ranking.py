@@ -13,10 +13,11 @@ import pandas as pd
 from llmframe.cells import unbox
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
-from llmframe.judges.findings import Findings, counted, finite
+from llmframe.judges.findings import Findings, finite
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import clusters, column
 from llmframe.judges.resampling import check
+from llmframe.views import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
