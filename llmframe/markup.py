@@ -124,6 +124,7 @@ _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_TAG: Final = re.compile("<[^>]*>")
 _NEWLINES: Final = re.compile(r"\r\n?")
 
 
@@ -230,7 +231,7 @@ def table(
     def shown(tag: str, place: int, cell: object) -> str:
         text = escaped(cell)
         # A browser that may break a word anywhere does so before it makes the table scroll.
-        short = tag == "td" and not isinstance(cell, Html) and len(text) <= _SHORT
+        short = tag == "td" and len(_TAG.sub("", text)) <= _SHORT
         kind = "number" if place in numeric else "short" if short else ""
         style = f' class="llmframe-{kind}"' if kind else ""
         return f"<{tag}{style}>{text}</{tag}>"

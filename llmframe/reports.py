@@ -1,25 +1,23 @@
-"""What a job shows of itself: status, report, trace, and the table of all jobs."""
+"""What a job shows of itself: status, report, trace."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 from llmframe import markup
-from llmframe.columns import name_text
 from llmframe.journal import Entry
 from llmframe.progress import Awaited, waiting
 from llmframe.requests import Message
 from llmframe.results import Usage
-from llmframe.views import Sheet, age, money, number, spread
+from llmframe.views import Sheet, money, number, spread
 
 if TYPE_CHECKING:
-    from llmframe.jobs import Job
+    pass
 
-__all__ = ["JobStatus", "JobTable", "Report", "Trace"]
+__all__ = ["JobStatus", "Report", "Trace"]
 
 _TONES: Final = {"done": "good", "failed": "bad", "interrupted": "warn", "canceled": "warn"}
 
@@ -326,80 +324,3 @@ def _of_reply(entry: Entry) -> Iterator[tuple[str, object]]:
     yield "model", entry.model or "unknown"
     if entry.request_id:
         yield "request", entry.request_id
-
-
-class JobTable(Sequence["Job"]):
-    """All jobs of the store, newest first; shown as a table."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self._jobs = list(jobs)
-
-    @overload
-    def __getitem__(self, place: int) -> Job: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Job]: ...
-    def __getitem__(self, place: int | slice) -> Job | list[Job]:
-        return self._jobs[place]
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def rows(self) -> Iterator[tuple[str, ...]]:
-        """One line a job, as text: what it is, where it stands, what it cost."""
-        for job in self._jobs:
-            status = job.status()
-            done = status.ok + status.cached
-            yield (
-                status.id,
-                status.shown_state,
-                job.verb,
-                ", ".join(map(name_text, job.call.columns)) if job.verb != "filter" else "",
-                job.model,
-                number(status.rows),
-                number(done),
-                number(status.failed),
-                status.at_provider,
-                money(status.cost),
-                age(time.time() - job.created),
-            )
-
-    _HEADER = (
-        "id",
-        "state",
-        "verb",
-        "columns",
-        "model",
-        "rows",
-        "answered",
-        "failed",
-        "at the provider",
-        "cost",
-        "age",
-    )
-
-    def __repr__(self) -> str:
-        if not self._jobs:
-            return "no jobs"
-        lines = [self._HEADER, *self.rows()]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self._HEADER))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
-
-    def _repr_html_(self) -> str:
-        if not self._jobs:
-            return markup.page("There is none in the store.", title="Jobs")
-        head = ["id", "state", "progress", *self._HEADER[2:]]
-        rows: list[list[str]] = []
-        for job, (name, _, *more) in zip(self._jobs, self.rows(), strict=True):
-            status = job.status()
-            rows.append([name, status.toned_state(), status.meter(), *more])
-        filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
-        numeric = {"rows", "answered", "failed", "cost", "age"}
-        shown = markup.table(
-            [head[place] for place in filled],
-            [[row[place] for place in filled] for row in rows],
-            numeric=[i for i, place in enumerate(filled) if head[place] in numeric],
-        )
-        return markup.page(shown, title="Jobs")

@@ -19,6 +19,7 @@ from llmframe.costs import Price
 from llmframe.engines import homes
 from llmframe.engines.base import BatchEngine
 from llmframe.errors import BudgetError, ModelError, StoreError, warn_user
+from llmframe.job_tables import JobTable
 from llmframe.jobs import Job
 from llmframe.journal import JobRecord, Journal, new_job_id
 from llmframe.lanes import twin_of
@@ -27,7 +28,6 @@ from llmframe.options import get_options
 from llmframe.plans import Plan, estimate, plan_of, price_of
 from llmframe.prepared import Prepared
 from llmframe.reopened import remember, remembered, save_rows
-from llmframe.reports import JobTable
 from llmframe.results import Usage
 from llmframe.runs import Run
 from llmframe.verdicts import judge_on, refuse

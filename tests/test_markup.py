@@ -16,7 +16,8 @@ import pytest
 import llmframe as lf
 from llmframe import markup
 from llmframe.failures import FailedRow, FailureTable, failures_frame
-from llmframe.reports import JobTable, Report
+from llmframe.job_tables import JobTable
+from llmframe.reports import Report
 from llmframe.views import money, spread
 
 OURS = {
