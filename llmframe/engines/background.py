@@ -14,6 +14,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from llmframe.interrupts import held_off
+
 __all__ = ["at_exit", "background_loop", "close_later", "in_thread", "in_use", "on_loop"]
 
 
@@ -131,13 +133,14 @@ def _shutdown() -> None:
         await loop.shutdown_asyncgens()
         await loop.shutdown_default_executor()
 
-    with contextlib.suppress(Exception):
-        asyncio.run_coroutine_threadsafe(close_all(), loop).result(timeout=2)
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(loop.stop)
-    thread.join(timeout=2)
-    if not thread.is_alive():
-        loop.close()
+    with held_off():
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(close_all(), loop).result(timeout=2)
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=2)
+        if not thread.is_alive():
+            loop.close()
 
 
 def _forked() -> None:

@@ -24,6 +24,7 @@ from llmframe import models
 from llmframe.engines import local_server as llama
 from llmframe.engines.base import Control, Figures, Limits, Source
 from llmframe.errors import ModelError
+from llmframe.interrupts import held_off
 from llmframe.requests import Request
 from llmframe.results import Failure, Result, Usage
 from llmframe.schemas import dialects
@@ -284,10 +285,11 @@ def _leave() -> None:
     # A thread that comes back from the library while the interpreter goes down takes the whole
     # process with it ("exception not rethrown"), after all work was done.
     crews = list(_crews)
-    for crew in crews:
-        crew.dismiss()
-    for crew in crews:
-        crew.join(_PATIENCE)
+    with held_off():
+        for crew in crews:
+            crew.dismiss()
+        for crew in crews:
+            crew.join(_PATIENCE)
 
 
 atexit.register(_leave)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from llmframe import options
 from llmframe.errors import StoreError
+from llmframe.interrupts import held_off
 from llmframe.journal import batches, files, forks, jobs, owners, purge, replies, schema
 from llmframe.journal.values import CHUNK, BatchRecord, Entry, JobRecord, Tally
 from llmframe.journal.writer import InlineWriter, ThreadWriter, Writer
@@ -427,6 +428,7 @@ _opened: Final[dict[Path, Journal]] = {}
 
 @atexit.register
 def _at_exit() -> None:
-    for journal in list(_opened.values()):
-        with suppress(StoreError):  # nobody is left to be told
-            journal.close()
+    with held_off():
+        for journal in list(_opened.values()):
+            with suppress(StoreError):  # nobody is left to be told
+                journal.close()
