@@ -106,8 +106,8 @@ class Comparison(Sheet):
             ax.set_xlabel("rows")
         else:
             _heat(ax, found)
-            ax.set_xlabel(f"b: {self.b}")
-            ax.set_ylabel(f"a: {self.a}")
+            ax.set_xlabel(f"b: {self.b}, {_line(self.cost, 'b')['model']}")
+            ax.set_ylabel(f"a: {self.a}, {_line(self.cost, 'a')['model']}")
         ax.set_title(f"{column}: {_agreed(_line(self.counts, column))}")
         return ax
 
@@ -198,7 +198,7 @@ def _shaded(found: pd.DataFrame) -> markup.Html:
     shown = found.iloc[:_LABELS, :_LABELS]
     most = max(int(shown.to_numpy().max(initial=0)), 1)
     rows = [
-        [label, *(markup.shaded(count, count / most) if count else "" for count in line)]
+        [label, *(markup.shaded(count, count / most) for count in line)]
         for label, line in zip(shown.index.tolist(), shown.to_numpy().tolist(), strict=True)
     ]
     made = markup.table(["", *shown.columns.tolist()], rows, numeric=range(1, shown.shape[1] + 1))
@@ -207,13 +207,20 @@ def _shaded(found: pd.DataFrame) -> markup.Html:
 
 
 def _heat(ax: Axes, found: pd.DataFrame) -> None:
-    """The table as squares, the darker the more rows, with the count in each."""
+    """The table as squares, the darker the more rows, with the count in each.
+
+    Rows that stayed as they were, on the diagonal, are blue; those that changed are orange, and
+    as dark as their own number is large, since they are what is looked for.
+    """
     counts = found.to_numpy()
-    ax.imshow(counts, cmap="Blues", vmin=0, aspect="equal")
+    same = np.eye(len(counts), dtype=bool)
+    most = np.where(same, *(max(1, counts[part].max(initial=0)) for part in (same, ~same)))
+    for part, colors, full in ((same, "Blues", 1.25), (~same, "Oranges", 1.6)):
+        shares = np.ma.masked_array(counts / most, mask=~part)
+        ax.imshow(shares, cmap=colors, vmin=0, vmax=full, aspect="equal")
     names = [str(name) for name in found.index]
     ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(names)), names)
-    half = counts.max(initial=0) / 2
-    for i, k in zip(*np.nonzero(counts), strict=True):
-        color = "white" if counts[i, k] > half else "black"
-        ax.text(k, i, f"{counts[i, k]:,}", ha="center", va="center", color=color)
+    for (i, k), count in np.ndenumerate(counts):
+        color = "white" if count > 0.7 * most[i, k] else "black" if count else "silver"
+        ax.text(k, i, f"{count:,}", ha="center", va="center", color=color)
