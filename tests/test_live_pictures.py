@@ -144,11 +144,11 @@ def test_labels_told_from_scores_are_shown_while_it_runs(home: Any) -> None:
 
 def test_stop_gives_whoever_waits_the_finished_rows(home: Any) -> None:
     engine = lf.testing.FakeEngine(
-        latency=lambda request: 60.0 if request.messages[-1]["content"] == "row 4" else 0.0
+        latency=lambda request: 3600.0 if request.messages[-1]["content"] == "row 4" else 0.0
     )
     df = pd.DataFrame({"t": [f"row {i}" for i in range(6)]})
     job = df.llm.submit.map("{t}", model=engine, concurrency=1, progress=False)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while job.status().ok < 4 and time.monotonic() < end:
         time.sleep(0.01)
     assert job._watched().actions() == ("stop",)
@@ -163,7 +163,7 @@ def test_stop_gives_whoever_waits_the_finished_rows(home: Any) -> None:
 
 
 def test_stop_is_an_error_where_a_row_without_an_answer_is_one(home: Any) -> None:
-    engine = lf.testing.FakeEngine(latency=60.0)
+    engine = lf.testing.FakeEngine(latency=3600.0)
     df = pd.DataFrame({"t": ["a", "b"]})
     job = df.llm.submit.map("{t}", model=engine, errors="raise", progress=False)
     job._watched().press("stop")

@@ -65,6 +65,8 @@ class Reply:
     delay: float = 0.0
     hang: bool = False
     """Never answer."""
+    until: threading.Event | None = None
+    """Answer once it is set."""
     cut: bool = False
     """Close the connection in the middle of the answer."""
 
@@ -280,6 +282,8 @@ class ChatServer:
                 await asyncio.sleep(reply.delay or self.delay)
             if reply.hang:
                 await asyncio.Event().wait()
+            while reply.until is not None and not reply.until.is_set():
+                await asyncio.sleep(0.005)
             return await self._send(request, reply, told)
         finally:
             self.in_flight -= 1

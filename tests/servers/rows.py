@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -52,7 +53,8 @@ class Row:
 class Reply:
     """What to send back; a status above 399 makes it an error in OpenAI's shape.
 
-    `raw` is a whole body; `hang` never answers; `cut` ends the connection in mid-answer.
+    `raw` is a whole body; `hang` never answers, `until` once it is set; `cut` ends the connection
+    in mid-answer.
     """
 
     text: str | None = "ok"
@@ -68,6 +70,7 @@ class Reply:
     reasoning: str | None = None
     cut: bool = False
     hang: bool = False
+    until: threading.Event | None = None
     raw: bytes | None = None
 
 
@@ -171,7 +174,13 @@ def _wire(row: Row, reply: Reply) -> chat.Reply:
             reply.text, finish=reply.finish, model=MODEL, usage=reply.tokens, **message
         )
     return chat.Reply(
-        body, reply.status, headers, delay=reply.delay, hang=reply.hang, cut=reply.cut
+        body,
+        reply.status,
+        headers,
+        delay=reply.delay,
+        hang=reply.hang,
+        until=reply.until,
+        cut=reply.cut,
     )
 
 
