@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,26 @@ df = pd.DataFrame({"t": [f"row {i}" for i in range(20)]})
 """
 
 
+class Client(nbclient.NotebookClient):  # type: ignore[name-defined, misc]
+    """Tells a test what it displays, while its cells run."""
+
+    displayed: Callable[[Any], None] | None = None
+
+    def process_message(self, msg: Any, *args: Any) -> Any:
+        """As it comes from the kernel."""
+        if self.displayed is not None and msg["msg_type"] in {"display_data", "stream"}:
+            self.displayed(msg)
+        return super().process_message(msg, *args)
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
-    """``run(url, cells)`` executes them in one kernel; gives the notebook."""
+    """``run(url, cells)`` executes them in one kernel; gives the notebook.
 
-    def execute(url: str, cells: list[str], **options: Any) -> Any:
+    ``displayed`` is called with each message that shows something.
+    """
+
+    def execute(url: str, cells: list[str], displayed: Callable[[Any], None] | None = None) -> Any:
         monkeypatch.setenv("URL", url)
         monkeypatch.delenv("LLMFRAME_PROGRESS", raising=False)
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -42,7 +58,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
         notebook = nbformat.v4.new_notebook()
         notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-        client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", **options)
+        client = Client(notebook, timeout=300, startup_timeout=300, kernel_name="python3")
+        client.displayed = displayed
         client.execute()
         return notebook
 
@@ -70,10 +87,19 @@ print(len(open_))
 
 
 def test_u126_what_is_saved_is_the_report_and_no_widget_stays_open(serve: Any, run: Any) -> None:
-    server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
+    # A job goes on until it was drawn: "b" in the cell that submits it, and in the next.
+    drawn = [threading.Event() for _ in range(4)]
+    until = {"a row 19": drawn[0], "b row 19": drawn[2], "c row 19": drawn[3]}
+    server = serve(lambda seen: Reply(seen.prompt, until=until.get(seen.prompt)))
+
+    def displayed(message: Any) -> None:
+        if VIEW in message["content"].get("data", {}):
+            next(event for event in drawn if not event.is_set()).set()
+
     notebook = run(
         server.url,
-        [
+        displayed=displayed,
+        cells=[
             SETUP,
             'out = df.llm.map("a {t}", model=engine, concurrency=2)',
             'out = df.llm.map("a {t}", model=engine)',  # nothing to do: nothing to show
@@ -113,7 +139,7 @@ def test_every_view_of_a_job_that_was_watched_here_and_there_ends_as_its_report(
             "import time\n"
             "while job.status().ok < 3: time.sleep(0.05)",
             "job",
-            "job.wait(timeout=1).status().state",
+            "job.wait(timeout=3).status().state",
             "print(job.show())",
             "job.cancel().wait().status().state",
         ],
@@ -185,7 +211,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
         monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-        started.append(jupyter_client.manager.start_new_kernel(kernel_name="python3"))
+        started.append(
+            jupyter_client.manager.start_new_kernel(startup_timeout=300, kernel_name="python3")
+        )
         return started[-1][1]
 
     yield start
@@ -217,10 +245,12 @@ BROKEN = {
 def test_u125_a_widget_package_that_is_absent_or_broken_costs_no_row(
     serve: Any, run: Any, how: str
 ) -> None:
-    server = serve(lambda seen: Reply(seen.prompt, delay=0.1))
+    shown = threading.Event()
+    server = serve(lambda seen: Reply(seen.prompt, until=shown if seen.n == 20 else None))
     notebook = run(
         server.url,
-        [
+        displayed=lambda message: shown.set(),
+        cells=[
             SETUP,
             BROKEN[how],
             'out = df.llm.map("{t}", model=engine, concurrency=2)\n'
