@@ -18,6 +18,9 @@ from typing import Any
 
 import nbformat
 
+WAIT = 180
+"""Seconds that anything in the browser may take before it counts as hung."""
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 _TOKEN = "tok"
@@ -39,6 +42,12 @@ _SETTINGS = {
     # Else a cell that is out of sight may not be drawn, and has no text.
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
+# Between a command and its first star beside a cell there may be a while.
+_COMMAND = """(name)=>{
+    const ended = window.ended = {yes: false};
+    window.jupyterapp.commands.execute(name).finally(()=>{ended.yes = true});
+}"""
+_ENDED = "()=>window.ended.yes"
 _IDLE = (
     "()=>window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status==='idle'"
 )
@@ -95,7 +104,7 @@ class Lab:
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
-        end = time.monotonic() + 60
+        end = time.monotonic() + WAIT
         while True:
             try:
                 self.call("GET", "/api/status")
@@ -108,7 +117,7 @@ class Lab:
 
     def __exit__(self, *_: object) -> None:
         self._server.terminate()
-        self._server.wait(20)
+        self._server.wait(WAIT)
         self._log.close()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -119,7 +128,7 @@ class Lab:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"token {_TOKEN}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
@@ -161,7 +170,7 @@ class Lab:
     def open(self, browser: Any, name: str) -> Page:
         """A notebook in a tab of its own, its kernel ready."""
         page = browser.new_page(viewport={"width": 1100, "height": 900})
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(1000 * WAIT)
         page.goto(f"http://127.0.0.1:{self.port}/lab/tree/{name}?token={_TOKEN}&reset")
         return Page(page)
 
@@ -183,25 +192,29 @@ class Page:
         self.page.wait_for_function(_IDLE)
 
     def command(self, name: str) -> None:
-        """A command of JupyterLab's, without waiting for its end."""
-        self.page.evaluate("(name)=>{window.jupyterapp.commands.execute(name)}", name)
+        """A command of JupyterLab's; `wait` waits for its end."""
+        self.page.evaluate(_COMMAND, name)
 
     def run(self, wait: bool = True) -> None:
         """Run all cells."""
         self.command("notebook:run-all-cells")
-        self.page.wait_for_timeout(300)
         if wait:
             self.wait()
 
     def run_next(self, wait: bool = True) -> None:
         """Run the selected cell, and select the next."""
         self.command("notebook:run-cell-and-select-next")
-        self.page.wait_for_timeout(300)
         if wait:
             self.wait()
 
-    def wait(self, seconds: float = 60) -> None:
-        """Until no cell runs or waits."""
+    def save(self) -> None:
+        """Write the notebook's file."""
+        self.command("docmanager:save")
+        self.page.wait_for_function(_ENDED)
+
+    def wait(self, seconds: float = WAIT) -> None:
+        """Until the last command has ended, and no cell runs or waits."""
+        self.page.wait_for_function(_ENDED, timeout=seconds * 1000)
         self.page.wait_for_function(
             "()=>![...document.querySelectorAll('.jp-InputPrompt')]"
             ".some(e=>e.innerText.includes('*'))",
@@ -217,7 +230,7 @@ class Page:
         """What a cell shows."""
         return "\n".join(self.cell(place).all_inner_texts())
 
-    def see(self, place: int, pattern: str, seconds: float = 60) -> str:
+    def see(self, place: int, pattern: str, seconds: float = WAIT) -> str:
         """Wait until a cell shows something; gives the cell's text."""
         end = time.monotonic() + seconds
         while not re.search(pattern, found := self.text(place)):

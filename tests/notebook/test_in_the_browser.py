@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ _SHOTS = os.environ.get("LLMFRAME_TEST_SHOTS")
 Open = Callable[..., Page]
 
 PROMPT = "Topic: {text}"
+# The second click that cancels has to come in time.
+PATIENT = "import llmframe.widgets.live\nllmframe.widgets.live._SURE = 600.0\n"
 ROWS = 400
 
 
@@ -45,25 +47,41 @@ def shot(page: Page, name: str) -> None:
         page.shot(Path(_SHOTS) / f"{name}.png")
 
 
-def slowly(row: Any) -> Any:
-    """A few rows a second, and now and then an error that is asked again."""
-    if row.n % 12 == 5:
-        return Reply(status=500, message="the model is overloaded")
-    return Reply(f"about {row.prompt}", delay=0.2)
+class Slowly:
+    """A few rows a second, and now and then an error that is asked again.
+
+    After each of `stops` requests it waits until the test has seen what it wants, and calls `go`.
+    """
+
+    def __init__(self, *stops: int) -> None:
+        self._gates = {stop: threading.Event() for stop in stops}
+
+    def __call__(self, row: Any) -> Any:
+        gates = [gate for stop, gate in self._gates.items() if row.n > stop]
+        if row.n % 12 == 5 and not gates:
+            return Reply(status=500, message="the model is overloaded")
+        return Reply(f"about {row.prompt}", delay=0.2, until=gates[-1] if gates else None)
+
+    def go(self) -> None:
+        """On to the next stop."""
+        next(gate for gate in self._gates.values() if not gate.is_set()).set()
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_u119_stop_while_the_cell_is_blocked_keeps_the_finished_rows(
     lab: Lab, notebook: Open, serve: Any, dark: bool
 ) -> None:
-    server = serve(slowly)
+    script = Slowly(30, 60)
+    server = serve(script)
     theme = "dark" if dark else "light"
     page = notebook(
         f"stop-{theme}.ipynb",
         [
             setup(server.url, rows=ROWS),
             f'out = df.llm.map("{PROMPT}", model=engine, concurrency=2)',
-            'print(out.llm.status().value_counts().loc[["ok", "pending"]].to_dict())',
+            'print(out.llm.status().value_counts().loc[["ok", "pending"]].to_dict())\n'
+            'kept = out["response"].notna()\n'
+            'print(kept.sum(), (out["response"] == "about Topic: " + df["text"])[kept].all())',
         ],
         dark=dark,
     )
@@ -71,30 +89,29 @@ def test_u119_stop_while_the_cell_is_blocked_keeps_the_finished_rows(
     first = page.see(1, r"rows/s")
     page.see(1, r"provider_error")
     shown = page.see(1, r"(?s)Last answers.*about Topic: ticket \d+")
-    assert re.search(r"p50 0\.\d+ s, p95 0\.\d+ s", shown), shown
-    assert re.search(r"US\$0\.\d+, about US\$0\.\d+ in all \(the plan expected US\$", shown), shown
+    assert re.search(r"p50 \d+\.\d+ s, p95 \d+\.\d+ s", shown), shown
+    assert re.search(r"US\$0\.\d+, about US\$0\.\d+ in all, expected US\$", shown), shown
     assert re.search(r"Updated \d\d:\d\d:\d\d", shown)
+    script.go()
     answered = int(re.search(r"(\d+) answered", first)[1])  # type: ignore[index]
     page.see(1, rf"\b(?!{answered}\b)\d+ answered")
     shot(page, f"live-{theme}")
 
     page.click(1, "Stop")
-    clicked = time.monotonic()
-    page.wait(30)
-    took = time.monotonic() - clicked
+    page.wait()  # the rows in flight are answered only after it
     asked = server.count
-    # Two seconds are promised; a machine that does other things is given more.
-    assert took < 10, took
+    script.go()
     counts = {k: int(v) for k, v in re.findall(r"'(ok|pending)': (\d+)", page.text(2))}
     assert sum(counts.values()) == ROWS
     assert counts["ok"] > answered
     assert counts["pending"] > 0
+    assert f"{counts['ok']} True" in page.text(2)
     assert f"{counts['ok']} of {ROWS} rows kept" in page.text(1)
     assert "KeyboardInterrupt" not in page.text(1)
     page.page.wait_for_timeout(1000)
     assert server.count == asked, "rows were sent after Stop"
 
-    page.page.evaluate("()=>window.jupyterapp.commands.execute('docmanager:save')")
+    page.save()
     lab.call("POST", f"/api/kernels/{lab.kernel(f'stop-{theme}.ipynb')}/restart")
     page.page.reload()
     page.ready()
@@ -110,7 +127,7 @@ def test_u119_stop_while_the_cell_is_blocked_keeps_the_finished_rows(
 def test_the_kernels_interrupt_does_the_same_and_ends_the_cell_with_an_error(
     lab: Lab, notebook: Open, serve: Any
 ) -> None:
-    server = serve(slowly)
+    server = serve(Slowly(30))
     page = notebook(
         "interrupt.ipynb",
         [
@@ -124,7 +141,7 @@ def test_the_kernels_interrupt_does_the_same_and_ends_the_cell_with_an_error(
     page.see(1, r"[1-9]\d answered")
     lab.call("POST", f"/api/kernels/{lab.kernel('interrupt.ipynb')}/interrupt")
     page.see(1, r"KeyboardInterrupt: \d+ of 100 rows kept")
-    page.wait(30)
+    page.wait()
     assert "never reached" not in page.text(2)
     assert page.cell(1).locator(".widget-button").count() == 0
     page.page.locator(".jp-CodeCell").nth(3).click()
@@ -135,7 +152,8 @@ def test_the_kernels_interrupt_does_the_same_and_ends_the_cell_with_an_error(
 def test_a_submitted_job_is_shown_at_once_and_everywhere_and_said_once(
     notebook: Open, serve: Any
 ) -> None:
-    server = serve(slowly)
+    script = Slowly(30)
+    server = serve(script)
     page = notebook(
         "submit.ipynb",
         [
@@ -152,6 +170,7 @@ def test_a_submitted_job_is_shown_at_once_and_everywhere_and_said_once(
         page.see(cell, r"\d+ answered")
         assert page.cell(cell).locator(".widget-button:visible").count() == 1, cell
     shot(page, "submitted")
+    script.go()
     page.wait()
     for cell in (1, 2, 3):
         page.see(cell, r"60 of 60 rows answered")
@@ -169,6 +188,7 @@ def test_a_batch_outlives_its_kernel_and_is_shown_and_ended_in_the_next(
             "batch.ipynb",
             [
                 setup(server.url, rows=6, batch=True)
+                + PATIENT
                 + 'os = __import__("os"); os.environ["OPENAI_API_KEY"] = "sk-lab"',
                 f'out = df.llm.map("{PROMPT}", model=engine)',
                 "lf.jobs()",
@@ -188,7 +208,6 @@ def test_a_batch_outlives_its_kernel_and_is_shown_and_ended_in_the_next(
         page.page.evaluate(
             "()=>window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
         )
-        page.page.wait_for_timeout(1500)
         page.ready()
         page.page.locator(".jp-CodeCell").nth(0).click()
         page.run_next()
@@ -216,7 +235,7 @@ def test_cancel_asks_first_and_then_ends_the_batches(notebook: Open) -> None:
         page = notebook(
             "cancel.ipynb",
             [
-                setup(server.url, rows=6, batch=True),
+                setup(server.url, rows=6, batch=True) + PATIENT,
                 f'out = df.llm.map("{PROMPT}", model=engine)',
                 "print(out.llm.status().value_counts().to_dict())",
             ],
@@ -241,8 +260,10 @@ HOSTILE = (
 
 
 def test_what_a_row_holds_is_harmless(notebook: Open, serve: Any) -> None:
+    looked = threading.Event()
+
     def answer(row: Any) -> Any:
-        return Reply(HOSTILE + "x" * 1_000_000, delay=0.3)
+        return Reply(HOSTILE + "x" * 1_000_000, until=looked if row.n > 4 else None)
 
     server = serve(answer)
     page = notebook(
@@ -261,6 +282,7 @@ def test_what_a_row_holds_is_harmless(notebook: Open, serve: Any) -> None:
     assert "\x1b" not in shown
     assert "red" in shown
     assert len(shown) < 5000
+    looked.set()
     page.wait()
     assert page.page.evaluate("()=>window.harmed") is None
     for cell in (1, 2):
@@ -280,15 +302,15 @@ def test_the_embedded_model_is_watched_while_it_loads_and_writes(
         "local.ipynb",
         [
             "import pandas as pd\nimport llmframe as lf\n"
-            'df = pd.DataFrame({"text": [f"{i} hens lay eggs." for i in range(400)]})',
+            'df = pd.DataFrame({"text": [f"{i} hens lay eggs." for i in range(4000)]})',
             'out = df.llm.map("Continue: {text}", model="local", max_tokens=24)',
             'print(out["response"].notna().sum())',
         ],
     )
     page.run(wait=False)
     page.see(1, r"loading the model|rows/s")
-    page.see(1, r"(?s)tokens/s.*Last answers", 120)
+    page.see(1, r"(?s)tokens/s.*Last answers")
     shot(page, "local")
     page.click(1, "Stop")
     page.wait()
-    assert re.search(r"(\d+) of 400 rows kept", page.text(1)).group(1) == page.text(2).strip()  # type: ignore[union-attr]
+    assert re.search(r"(\d+) of 4,000 rows kept", page.text(1)).group(1) == page.text(2).strip()  # type: ignore[union-attr]

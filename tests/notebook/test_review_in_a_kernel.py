@@ -47,7 +47,10 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
         notebook = nbformat.v4.new_notebook()
         notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-        nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+        client = nbclient.NotebookClient(
+            notebook, timeout=300, startup_timeout=300, kernel_name="python3"
+        )
+        client.execute()
         printed = [
             "".join(out["text"] for out in cell.outputs if out.output_type == "stream").strip()
             for cell in notebook.cells
