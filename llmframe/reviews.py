@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import pandas as pd
 
@@ -23,6 +23,8 @@ _MISSING: Final = (
     'a review is drawn with ipywidgets, which is missing. pip install "llmframe[notebook]"; '
     "without it, review.current shows a row, and review.accept() and review.correct(…) take it."
 )
+
+Said = Literal["corrected", "accepted", "skipped"]
 
 
 class View(Protocol):
@@ -104,6 +106,17 @@ class Review(Sheet):
     def done(self) -> bool:
         """Whether no row is left that was neither reviewed nor skipped."""
         return all(place in self._marks for place in self._rows.queue)
+
+    @property
+    def marked(self) -> list[tuple[Said, Shown]]:
+        """The rows that something was said of, and what: those corrected, accepted, skipped."""
+        found: dict[Said, list[Shown]] = {"corrected": [], "accepted": [], "skipped": []}
+        for place in self._rows.queue:
+            if (mark := self._marks.get(place)) is not None:
+                right = self._rows.right(place, mark)
+                said: Said = "skipped" if mark.skipped else "accepted" if right else "corrected"
+                found[said].append(self._rows.shown(place, mark))
+        return [(said, row) for said, rows in found.items() for row in rows]
 
     @property
     def current(self) -> Shown:

@@ -11,7 +11,7 @@ from llmframe.markup import Html, facts, heading, joined, meter, note, page, tab
 from llmframe.progress import Progress, Watched, engine_figures, waiting
 from llmframe.views import money, number
 
-__all__ = ["Pace", "picture", "state"]
+__all__ = ["Pace", "one_line", "picture", "state"]
 
 _SPAN: Final = 30.0
 """Seconds over which a speed is taken."""
@@ -94,11 +94,11 @@ def picture(watched: Watched, now: Progress, pace: Pace, doing: str, remark: str
     """
     parts = [facts(_lines(now, pace, watched.expected, doing))]
     if now.latest:
-        rows = [(watched.label(row), _one_line(text, _ANSWER)) for row, text in now.latest]
+        rows = [(watched.label(row), one_line(text, _ANSWER)) for row, text in now.latest]
         parts += [heading("Last answers"), table(["row", "answer"], rows)]
     if now.troubles:
         kinds = [
-            (trouble.kind, number(trouble.count), _one_line(trouble.message, _MESSAGE))
+            (trouble.kind, number(trouble.count), one_line(trouble.message, _MESSAGE))
             for trouble in now.troubles[:_KINDS]
         ]
         head = ["kind", "replies", "the last one"]
@@ -169,7 +169,7 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _one_line(text: str, limit: int) -> str:
-    """So that the picture does not jump at each update."""
+def one_line(text: str, limit: int) -> str:
+    """The beginning of a text, so that a picture does not jump at each update."""
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"

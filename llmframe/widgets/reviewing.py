@@ -1,11 +1,19 @@
-"""A review as widgets: the row, a field for what is right, and four buttons."""
+"""A review as widgets: the row, a field for what is right, and four buttons.
+
+Below them stands what was said so far, as HTML of its own: it is saved with the notebook, and is
+there where the widgets are not, without the kernel, on GitHub, in what nbconvert writes.
+"""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from llmframe import joins
 from llmframe.columns import name_text
-from llmframe.markup import note, page, toned
+from llmframe.markup import Html, note, page, table, toned
+from llmframe.widgets.pictures import one_line
 
 if TYPE_CHECKING:
     from llmframe.reviews import Review
@@ -16,7 +24,11 @@ _LONG: Final = 80
 """Characters from which on an answer is typed into a box of several lines."""
 _OPTIONS: Final = 12
 """Options of a list that are seen at once."""
-_GONE: Final = "As it was then: run the cell again to go on."
+_GONE: Final = "The buttons need a kernel: run the cell again to go on."
+_ROWS: Final = 20
+"""Reviewed rows that stand below the buttons."""
+_TEXT: Final = 200
+_TONES: Final = {"corrected": "warn", "accepted": "good", "skipped": ""}
 
 
 class ReviewView:
@@ -30,6 +42,8 @@ class ReviewView:
         import ipywidgets
 
         self._review = review
+        self._name = uuid.uuid4().hex
+        self._told: Html | None = None
         self._row = ipywidgets.HTML()
         self._said = ipywidgets.HTML()
         self._field = _field(ipywidgets, review)
@@ -70,15 +84,51 @@ class ReviewView:
                 "version_minor": 0,
                 "model_id": self._box.model_id,
             },
-            "text/html": self._row.value + page(note(_GONE)),
-            "text/plain": repr(self._review),
+            "text/html": page(note(_GONE)),
+            "text/plain": f"{self._title}. {_GONE}",
         }
         display(bundle, raw=True)  # type: ignore[no-untyped-call]
+        self._told = self._so_far()
+        # An output of its own: drawn anew with the widgets, it would take the reader's cursor.
+        display(self._picture(), raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
+
+    @property
+    def _title(self) -> str:
+        return f"Review of {name_text(self._review.name)}"
+
+    def _picture(self) -> dict[str, Any]:
+        return {"text/html": self._told, "text/plain": f"{self._title}: {self._review.progress}"}
+
+    def _tell(self) -> None:
+        """Bring what was said so far up to date, wherever it was shown."""
+        from IPython.display import update_display
+
+        if self._told is not None and (told := self._so_far()) != self._told:
+            self._told = told
+            update_display(self._picture(), raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
+
+    def _so_far(self) -> Html:
+        return page(*self._said_of_rows(), title=f"So far: {self._review.progress}")
+
+    def _said_of_rows(self) -> Iterator[Html]:
+        review = self._review
+        if not (marked := review.marked):
+            return
+        lines = []
+        for said, row in marked[:_ROWS]:
+            answers = [row.answer, None if row.mark is None else row.mark.value]
+            texts = [one_line(review.editor.text(answer), _TEXT) for answer in answers]
+            label = joins.label_text(row.label)
+            lines.append([label, one_line(row.text, _TEXT), *texts, toned(said, _TONES[said])])
+        yield table(["row", "text", "the model's answer", "right answer", ""], lines)
+        if len(marked) > _ROWS:
+            yield note(f"… and {len(marked) - _ROWS:,} more")
 
     def refresh(self) -> None:
-        """Draw the row that is looked at now."""
+        """Draw the row that is looked at now, and what was said so far."""
+        self._tell()
         review = self._review
-        self._row.value = page(*review.row_html(), title=f"Review of {name_text(review.name)}")
+        self._row.value = page(*review.row_html(), title=self._title)
         empty = not len(review)
         for button in self._buttons.values():
             button.disabled = empty

@@ -73,9 +73,18 @@ def test_the_buttons_do_what_they_say(run: Callable[..., Any]) -> None:
         "field.value = None; click('Correct'); print(seen().rpartition('llmframe-bad')[2])",
         "review.take_back(); click('Accept'); print(review.apply()['label_reviewed'].tolist())",
     )
-    (shown,) = notebook.cells[1].outputs
+    shown, told = notebook.cells[1].outputs
     assert set(shown["data"]) == {VIEW, "text/html", "text/plain"}
-    assert "It crashes" in shown["data"]["text/html"]
+    assert "run the cell again" in shown["data"]["text/html"]
+    # What was said by then, for whoever has no kernel; the cells that said it came later.
+    assert set(told["data"]) == {"text/html", "text/plain"}
+    assert told["data"]["text/plain"].endswith("3 of 3 reviewed, 1 of them corrected")
+    said = told["data"]["text/html"]
+    wish, crash = said.index("&lt;script&gt;harm()&lt;/script&gt; wish"), said.index("It crashes")
+    assert wish < crash, "corrections come first"
+    assert said.index(">bug<") < said.index(">wish<") < said.index("corrected</span>")
+    assert said.count("accepted</span>") == 2
+    assert "<script" not in said
     assert printed[2] == "['', 'bug', 'wish', 'question']"
     assert printed[3] == "bug\n1 of 3 reviewed"
     assert printed[4] == "2 of 3 reviewed, 1 of them corrected"
@@ -86,6 +95,21 @@ def test_the_buttons_do_what_they_say(run: Callable[..., Any]) -> None:
     assert "No row is left" in printed[7]
     assert "expected &#x27;bug&#x27;" in printed[8]
     assert printed[9] == "['bug', 'wish', 'bug']"
+
+
+def test_what_was_said_is_told_wherever_it_was_shown_and_cut(run: Callable[..., Any]) -> None:
+    notebook, _ = run(
+        SETUP.replace('"Why?"]', '"Why? " + "y" * 1_000_000] * 10'),
+        "review",
+        "for _ in range(9): review.accept()\nreview",
+        "review.skip()\nfor _ in range(15): review.accept()",
+    )
+    told = [notebook.cells[cell].outputs[1]["data"]["text/html"] for cell in (1, 2)]
+    assert told[0] == told[1]
+    assert "24 of 30 reviewed, 1 skipped" in told[0]
+    assert told[0].count("accepted</span>") == 20
+    assert "… and 5 more" in told[0]
+    assert len(told[0]) < 20_000
 
 
 def test_each_type_has_its_field(run: Callable[..., Any]) -> None:

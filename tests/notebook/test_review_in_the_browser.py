@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,9 @@ TOUR = {
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_row_is_corrected_with_the_mouse(notebook: Callable[..., Page], dark: bool) -> None:
+def test_a_row_is_corrected_with_the_mouse(
+    lab: Lab, notebook: Callable[..., Page], dark: bool
+) -> None:
     theme = "dark" if dark else "light"
     page = notebook(
         f"review-{theme}.ipynb",
@@ -83,6 +86,19 @@ def test_a_row_is_corrected_with_the_mouse(notebook: Callable[..., Page], dark: 
     page.page.locator(".jp-CodeCell").nth(2).click()
     page.run_next()
     page.see(2, r"\['billing', 'feature request', nan, 'bug'\]")
+    if _SHOTS:
+        page.shot(Path(_SHOTS) / f"review-done-{theme}.png")
+
+    # Without its kernel the notebook still tells what was said.
+    page.save()
+    lab.call("POST", f"/api/kernels/{lab.kernel(f'review-{theme}.ipynb')}/restart")
+    page.page.reload()
+    page.ready()
+    told = page.see(1, r"So far: 3 of 4 reviewed, 1 of them corrected, 1 skipped")
+    assert re.search(r"dark mode.*\s+bug\s+feature request\s+corrected", told)
+    assert page.page.evaluate("()=>window.harmed") is None
+    if _SHOTS:
+        page.shot(Path(_SHOTS) / f"review-gone-{theme}.png")
 
 
 @pytest.mark.local_model
