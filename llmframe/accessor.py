@@ -23,7 +23,7 @@ from llmframe.looks import Holder, Looks
 from llmframe.options import get_options
 from llmframe.plans import Plan
 from llmframe.prepared import Prepared
-from llmframe.reviewing import review
+from llmframe.reviewing import review, review_series
 from llmframe.submits import submit
 from llmframe.verbs import (
     prepare_classify,
@@ -264,6 +264,7 @@ class SeriesAccessor(Looks):
     aextract = _on_series(prepare_extract, _acolumns)
     afilter = _on_frame(prepare_filter, _acolumns)
     ajudge = _on_frame(prepare_judge, _acolumns)
+    review = _of_data(review_series)
     to_jsonl = _of_data(to_jsonl)
     from_jsonl = _of_data(from_jsonl)
 

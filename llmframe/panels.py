@@ -46,6 +46,11 @@ class Panel(ABC):
         """Whether the mean over the probabilities of the scores is wanted."""
         return False
 
+    @property
+    def spelled(self) -> Mapping[str, Mapping[str, str]]:
+        """By field: how a row calls a value → how the first request of the row calls it."""
+        return {}
+
     @abstractmethod
     def fields(self) -> list[Field]:
         """The output columns of a row."""
@@ -239,6 +244,11 @@ class Orders(Panel):
     def swaps(self) -> bool:
         """As `Panel`."""
         return True
+
+    @property
+    def spelled(self) -> Mapping[str, Mapping[str, str]]:
+        """As `Panel`."""
+        return {"winner": {name: place for place, name in _NAMED[0].items()}}
 
     def fields(self) -> list[Field]:
         """As `Panel`."""

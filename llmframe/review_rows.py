@@ -16,7 +16,7 @@ from llmframe.calls import Call
 from llmframe.columns import Columns, companion, name_text
 from llmframe.dtypes import make_series, text_dtype
 from llmframe.editing import Editor, editor
-from llmframe.errors import SchemaError
+from llmframe.errors import SchemaError, warn_user
 from llmframe.marks import Mark
 from llmframe.rendering import is_missing
 from llmframe.row_texts import inputs, row_texts
@@ -91,6 +91,11 @@ class ReviewRows:
         self._confidence = _confidence(data, companion(name, "confidence"))
         self.editor = _editor(data, name, call)
         self.queue = [k for k in self._ordered(order) if self._texts[k] is not None]
+
+    @property
+    def explained(self) -> bool:
+        """Whether the answers come with reasons."""
+        return self._reasons is not None
 
     def _ordered(self, order: Order) -> list[int]:
         if order not in _ORDERS:
@@ -171,12 +176,24 @@ class ReviewRows:
         others, reason = self._other_fields()
         first = sorted(self.queue, key=lambda k: k in marks and self.right(k, marks[k]))
         places: dict[str | None, int] = {}
+        unexplained = 0
         for place in first:
             if place not in marks or marks[place].skipped:
                 continue
             if others and self.data[others].iloc[place].isna().all():
                 continue  # a failed row: the rest of its answer is nowhere
+            if reason is not None and not marks[place].reason:
+                unexplained += 1
+                continue
             places.setdefault(self._texts[place], place)
+        if unexplained:
+            told = (
+                f"{unexplained:,} reviewed rows have no reason, which every reply of this call "
+                f"has, so they are no examples: correct(value, reason=…) gives them one."
+            )
+            if not places:
+                raise ValueError(told)
+            warn_user(told)
         if not places:
             raise ValueError("no row has been reviewed yet: accept() or correct(…) some first.")
         seen: Counter[str] = Counter()
@@ -195,13 +212,32 @@ class ReviewRows:
         return out
 
     def _other_fields(self) -> tuple[list[Hashable], Hashable | None]:
-        """Columns of the same answer, and the one with its reason."""
+        """Columns of the same reply, and the one with its reason.
+
+        Raises:
+            ValueError: The model did not write the column: it was made of others.
+        """
         if self._call is None:
             return [], None
-        reason = companion(self.name, "reason")
-        aside = {self.name, reason, companion(self.name, "confidence")}
-        names = [name for name in self._call.columns if name in self.data.columns]
-        return [name for name in names if name not in aside], reason if reason in names else None
+        here = {name_text(name): name for name in frames.Table(self.data).names}
+        own = name_text(self.name)
+        reason = f"{own}_reason"
+        names = list(map(name_text, _replied(self._call)))
+        if own not in names:
+            listed = ", ".join(repr(name) for name in names if name != reason)
+            raise ValueError(
+                f"column {own!r} stands in no reply of the model's, it was made of {listed}: "
+                f"review that for examples."
+            )
+        others = [here[name] for name in names if name in here and name not in {own, reason}]
+        return others, here.get(reason) if reason in names else None
+
+
+def _replied(call: Call) -> list[Hashable]:
+    """The columns that stand in a reply, which more columns may be made of."""
+    fields = call.form.fields if call.panel is None else call.panel.fields()
+    columns = dict(zip((field.name for field in fields), call.columns, strict=False))
+    return [columns[field.name] for field in call.form.fields if field.name in columns]
 
 
 def place_of(data: pd.DataFrame, name: Hashable) -> int | None:

@@ -10,13 +10,15 @@ from typing import Any
 import pandas as pd
 
 from llmframe import frames
+from llmframe.calls import Call
 from llmframe.columns import Columns, companion, name_text
-from llmframe.errors import StoreError
+from llmframe.errors import PromptError, StoreError
 from llmframe.review_rows import Order, ReviewRows, place_of
 from llmframe.reviews import Review
+from llmframe.row_texts import asked_of_a_series
 from llmframe.submits import job
 
-__all__ = ["review"]
+__all__ = ["review", "review_series"]
 
 
 def review(
@@ -37,8 +39,9 @@ def review(
     Args:
         data: A frame with a model's answers.
         column: Which.
-        text: What is shown of a row: a column, a template, a list of columns, or a function of
-            the row. None: the cells that the prompt uses.
+        text: What is shown of a row: a column, a template, a list of columns, a function of the
+            row, or a Series on the frame's index, which becomes a column of it. None: the cells
+            that the prompt uses.
         order: ``"confidence"``: the least sure first; ``"failures"``: rows without an answer
             first; None: as they stand. ``"auto"`` is ``"confidence"`` where the frame has the
             column ``<column>_confidence``, else ``"failures"``.
@@ -73,20 +76,97 @@ def review(
         names = Columns(frames.Table(data).names)
         raise names.unknown(name_text(column), braces=False, sends=False)
     name = frames.Table(data).names[place]
-    id = frames.written(data).get(name_text(name))
-    call, losses = None, {}
-    if id is not None:
-        try:
-            found = job(id)
-        except StoreError:
-            if text is None:
-                raise
-        else:
-            call = found.call
-            if data.iloc[:, place].isna().any():
-                lost = found.on(data).lost_rows()
-                losses = {k: f"{x.failure.kind}: {x.failure.message}" for k, x in lost}
     data = data.copy(deep=False)  # rows that are dropped in place later must not shift the others
+    if isinstance(text, pd.Series):
+        text = _added(data, text)
+    call, losses = _origin(data, name, text)
     rows = ReviewRows(data, name, text=text, order=order, call=call, losses=losses)
     into = companion(name, "reviewed") if into is None else into
     return Review(rows, into, None if path is None else Path(path))
+
+
+def review_series(
+    data: pd.Series[Any],
+    *,
+    text: Any = None,
+    order: Order = "auto",
+    into: Hashable | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Review:
+    """Look through the answers that a verb on a Series gave, beside the Series that it was about.
+
+    Args:
+        data: A model's answers.
+        text: The Series that was asked, on the same index; it is shown, and is a column of what
+            ``apply`` gives.
+        order: As for frames.
+        into: As for frames.
+        path: As for frames.
+
+    Returns:
+        A `Review`, as of the frame that has both.
+
+    Raises:
+        PromptError: `text` is no Series on the same index, or has the name of the answers.
+
+    Examples:
+        >>> import llmframe as lf
+        >>> s = pd.Series(["It crashes.", "Add a dark mode."], name="ticket")
+        >>> labels = ["bug", "feature"]
+        >>> out = s.llm.classify(labels, model=lf.testing.FakeEngine({"label": "bug"}))
+        >>> found = out.llm.review(text=s)
+        >>> found.accept()
+        >>> found.correct("feature")
+        >>> found.examples()
+                     ticket    label
+        1  Add a dark mode.  feature
+        0       It crashes.      bug
+    """
+    if not isinstance(text, pd.Series):
+        raise PromptError(
+            f"text={text!r}: the answers are a Series, which does not hold what they are about. "
+            f"Pass the Series that was asked, out.llm.review(text=s)."
+        )
+    name = "answer" if data.name is None else data.name
+    frame = data.to_frame(name)
+    frame.attrs = data.attrs
+    return review(frame, name, text=text, order=order, into=into, path=path)
+
+
+def _added(data: pd.DataFrame, text: pd.Series[Any]) -> Hashable:
+    """Make a Series the first column of a frame; gives its name."""
+    if not text.index.equals(data.index):
+        raise PromptError(
+            f"text is a Series of {len(text):,} rows on other index labels than the "
+            f"{len(data):,} answers; expected the Series that was asked, in the same order. Take "
+            f"text.loc[out.index] where the labels are unique."
+        )
+    name = 0 if text.name is None else text.name  # as the prompts of a Series call it
+    if name_text(name) in map(name_text, frames.Table(data).names):
+        raise PromptError(
+            f"text is a Series named {name_text(name)!r}, and the frame has a column of that name. "
+            f"Give it another one, text=s.rename('text')."
+        )
+    data.insert(0, name, text)
+    return name
+
+
+def _origin(data: pd.DataFrame, name: Hashable, text: Any) -> tuple[Call | None, dict[int, str]]:
+    """The call that wrote a column, where that is known, and why rows have no answer."""
+    id = frames.written(data).get(name_text(name))
+    if id is None:
+        return None, {}
+    try:
+        found = job(id)
+    except StoreError:
+        if text is None:
+            raise
+        return None, {}
+    asked: Any = data
+    if asked_of_a_series(found.call):
+        place = place_of(data, text) if isinstance(text, Hashable) else None
+        asked = None if place is None else data.iloc[:, place]
+    if asked is None or not data.iloc[:, place_of(data, name) or 0].isna().any():
+        return found.call, {}
+    lost = found.on(asked).lost_rows()
+    return found.call, {k: f"{x.failure.kind}: {x.failure.message}" for k, x in lost}

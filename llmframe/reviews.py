@@ -98,6 +98,11 @@ class Review(Sheet):
         return sum(mark.skipped for mark in self._marks.values())
 
     @property
+    def explained(self) -> bool:
+        """Whether the answers come with reasons."""
+        return self._rows.explained
+
+    @property
     def longest(self) -> int:
         """Characters of the longest answer, as it is typed."""
         return max((len(self.editor.text(answer)) for answer in self._rows.answers), default=0)
@@ -247,8 +252,7 @@ class Review(Sheet):
         """Reviewed rows as ``examples=`` of the next run.
 
         The answers take turns, corrected rows first, so that a few rows show as many different
-        answers as there are. Texts that repeat are taken once. `compare` writes other words than
-        its model does, so its rows are no examples.
+        answers as there are. Texts that repeat are taken once.
 
         Args:
             n: At most that many; None: all.
@@ -256,10 +260,14 @@ class Review(Sheet):
         Returns:
             The columns that the prompt uses and those that the call wrote, with the right answers
             in the place of the model's. Other fields are as the model wrote them; the reason of a
-            corrected row is the one that `correct` was given, else NA.
+            corrected row is the one that `correct` was given.
 
         Raises:
-            ValueError: No row has been reviewed, or `n` is less than 1.
+            ValueError: No row has been reviewed, or none with a reason where the replies have
+                one; the column was made of others, which can be reviewed; `n` is less than 1.
+
+        Warns:
+            UserWarning: Corrected rows without a reason were left out, where the replies have one.
         """
         if n is not None and n < 1:
             raise ValueError(f"n={n}: expected at least 1, or None for all.")

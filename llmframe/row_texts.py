@@ -18,7 +18,7 @@ from llmframe.prompts import Prompt, build, source_template
 from llmframe.rendering import RowError
 from llmframe.templates import Source
 
-__all__ = ["RowTexts", "inputs", "row_texts"]
+__all__ = ["RowTexts", "asked_of_a_series", "inputs", "row_texts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,11 @@ def row_texts(data: pd.DataFrame, text: Any, call: Call | None) -> RowTexts:
             "wrote this column. Pass text=, a column or a template."
         )
     table = frames.Table(data)
+    if text is None and call is not None and asked_of_a_series(call):
+        raise PromptError(
+            "the model was asked about a Series, which no column of this frame is known to be. "
+            "Pass text=, the Series or the column that holds it."
+        )
     if text is None and call is not None:
         prompt = call.bind(table.names, table.index_names)
         if prompt.code is not None:
@@ -90,13 +95,24 @@ def row_texts(data: pd.DataFrame, text: Any, call: Call | None) -> RowTexts:
     return RowTexts(partial(build, source, blank=True))
 
 
+def asked_of_a_series(call: Call) -> bool:
+    """Whether its prompt is made of a Series' own values, ``{}``, and of nothing else."""
+    try:
+        # A name that no prompt holds: only what stands for the one column there is can be found.
+        prompt = call.bind([object()], [])
+    except PromptError:
+        return False
+    return prompt.code is None and prompt.columns == (0,)
+
+
 def inputs(data: pd.DataFrame, texts: RowTexts, call: Call | None) -> pd.DataFrame:
     """The columns, and index levels, from which the model's prompt is made, under their names.
 
-    Of a function nobody knows them: then all that llmframe did not write.
+    Of a function nobody knows them: then all that llmframe did not write. Of a call on a Series it
+    is the text.
     """
     table = frames.Table(data)
-    bind = texts.bind if call is None else call.bind
+    bind = texts.bind if call is None or asked_of_a_series(call) else call.bind
     prompt = bind(table.names, table.index_names)
     places = prompt.columns
     if prompt.code is not None:

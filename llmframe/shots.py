@@ -8,8 +8,10 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from llmframe import joins
+from llmframe.columns import name_text
 from llmframe.errors import PromptError, sentence
 from llmframe.labels import Labels
+from llmframe.panels import Panel
 from llmframe.prompts import is_missing
 from llmframe.rendering import plain
 from llmframe.schemas.forms import Form
@@ -18,7 +20,11 @@ __all__ = ["shots"]
 
 
 def shots(
-    examples: Any, form: Form, columns: Sequence[Hashable], labels: Labels | None = None
+    examples: Any,
+    form: Form,
+    columns: Sequence[Hashable],
+    labels: Labels | None = None,
+    panel: Panel | None = None,
 ) -> list[tuple[Any, str]] | None:
     """Examples as pairs of inputs and the text of a reply.
 
@@ -28,6 +34,7 @@ def shots(
         form: What a reply looks like; every answer is checked against it.
         columns: Output column of each field, for frames and dicts.
         labels: Of `classify`: an answer is one of them.
+        panel: What the requests of a row become; an answer may be as a row has it.
 
     Raises:
         PromptError: An example has no answer, or one that does not fit; nothing was sent.
@@ -40,16 +47,26 @@ def shots(
             f"examples is a {type(examples).__name__}; expected a DataFrame, or a list of "
             f"(inputs, answer). Nothing was sent."
         )
-    return [_shot(number, item, form, columns, labels) for number, item in enumerate(given, 1)]
+    return [
+        _shot(number, item, form, columns, labels, panel) for number, item in enumerate(given, 1)
+    ]
 
 
 def _shot(
-    number: int, item: Any, form: Form, columns: Sequence[Hashable], labels: Labels | None
+    number: int,
+    item: Any,
+    form: Form,
+    columns: Sequence[Hashable],
+    labels: Labels | None,
+    panel: Panel | None,
 ) -> tuple[Any, str]:
     if isinstance(item, Mapping):
-        fields = dict(zip(columns, (field.name for field in form.fields), strict=False))
-        answer: Any = {fields[name]: value for name, value in item.items() if name in fields}
-        inputs: Any = {name: value for name, value in item.items() if name not in fields}
+        # By text: in a frame of several levels the column "label" is ("label", "").
+        names = (field.name for field in form.fields)
+        fields = dict(zip(map(name_text, columns), names, strict=False))
+        told = {name: fields.get(name_text(name)) for name in item}
+        answer: Any = {field: item[name] for name, field in told.items() if field is not None}
+        inputs: Any = {name: item[name] for name, field in told.items() if field is None}
         if form.bare or labels is not None:
             answer = next(iter(answer.values()), None) if len(answer) <= 1 else answer
     elif isinstance(item, list | tuple) and len(item) == 2:
@@ -64,7 +81,19 @@ def _shot(
         raise PromptError(
             f"example {number} has no answer; expected a value for {listed}. Nothing was sent."
         )
+    if panel is not None:
+        answer = _of_one_request(answer, panel)
     return inputs, _reply(number, answer, form, labels)
+
+
+def _of_one_request(answer: Any, panel: Panel) -> Any:
+    """What a row says, in the words of its first request."""
+    for name, words in panel.spelled.items():
+        if isinstance(answer, str):
+            answer = words.get(answer, answer)
+        elif isinstance(answer, Mapping) and isinstance(answer.get(name), str):
+            answer = {**answer, name: words.get(answer[name], answer[name])}
+    return answer
 
 
 def _reply(number: int, answer: Any, form: Form, labels: Labels | None) -> str:

@@ -283,7 +283,7 @@ def prepare(
         build,
         prompt,
         system=given.system if system is None else system,
-        examples=shots(given.examples, shape, answers, own.get("labels")),
+        examples=shots(given.examples, shape, answers, own.get("labels"), panel),
         blank=given.missing == "blank",
     )
     bound = bind(table.names, table.index_names)

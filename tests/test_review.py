@@ -372,6 +372,132 @@ def test_examples_of_several_fields_of_reasons_and_of_other_dtypes(df: pd.DataFr
     }
 
 
+def test_what_has_no_reason_is_no_example_where_replies_have_one(df: pd.DataFrame) -> None:
+    engine = lf.testing.FakeEngine({"reason": "Because.", "label": "bug"})
+    why = df.llm.classify("ticket", LABELS, explain=True, model=engine)
+    review = why.llm.review("label")
+    review.correct("billing")
+    with pytest.raises(ValueError, match=r"1 reviewed rows have no reason.*reason=…"):
+        review.examples()
+    review.accept()
+    with pytest.warns(UserWarning, match="1 reviewed rows have no reason"):
+        shots = review.examples()
+    assert shots["label_reason"].tolist() == ["Because."]
+    df.llm.classify("ticket", LABELS, explain=True, model=engine, examples=shots)
+
+
+@pytest.mark.parametrize("options", [{}, {"explain": False}, {"swap": False, "ties": False}])
+def test_reviewed_pairs_are_examples_of_the_next_comparison(options: dict[str, Any]) -> None:
+    def longer(prompt: str) -> dict[str, str]:
+        first, _, second = prompt.partition("<second>")
+        won = "first" if len(first) > len(second) else "second"
+        return {"reason": "It says more.", "winner": won}
+
+    pairs = pd.DataFrame({"x": ["1", "22222222" * 9], "y": ["33333333" * 9, "4"]})
+    out = pairs.llm.compare("x", "y", "Which?", model=lf.testing.FakeEngine(longer), **options)
+    assert out["winner"].tolist() == ["b", "a"]
+    review = out.llm.review("winner")
+    review.accept()
+    review.correct("b", reason="It is shorter.")
+    shots = review.examples()
+    assert shots["winner"].tolist() == ["b", "b"]
+    assert "winner_consistent" not in shots, "no reply holds it"
+    spy = lf.testing.FakeEngine(longer)
+    new = pd.DataFrame({"x": ["n"], "y": ["m" * 99]})
+    new.llm.compare("x", "y", "Which?", model=spy, examples=shots, **options)
+    assert len(spy.requests) == (1 if options.get("swap") is False else 2)
+    for request in spy.requests:
+        shown = [message["content"] for message in request.messages[1:-1]]
+        assert [json.loads(reply)["winner"] for reply in shown[1::2]] == ["second", "second"]
+        assert [text.index("2222") < text.index("4") for text in shown[:1]] == [True]
+
+
+def test_reviewed_scores_are_examples_of_the_next_judging() -> None:
+    df = pd.DataFrame({"a": ["one", "two"]})
+    reply = {"reason": "So.", "tone": 3, "facts": 4}
+    rubric = lf.Rubric(criteria=["tone", "facts"])
+    out = df.llm.judge(rubric, answer="a", n=2, model=lf.testing.FakeEngine(reply))
+    total = out.llm.review("score")
+    total.accept()
+    with pytest.raises(ValueError, match=r"'score' stands in no reply.*score_tone.*score_facts"):
+        total.examples()
+    review = out.llm.review("score_tone")
+    review.correct(1)
+    shots = review.examples()
+    assert set(shots.columns) == {"a", "score_tone", "score_facts", "score_reason"}
+    spy = lf.testing.FakeEngine(reply)
+    df.llm.judge(rubric, answer="a", n=2, model=spy, examples=shots)
+    shown = spy.requests[-1].messages[2]["content"]
+    assert json.loads(shown) == {"reason": "So.", "tone": 1, "facts": 4}
+
+
+def test_answers_about_a_series_are_reviewed_beside_it(tmp_path: Path) -> None:
+    s = pd.Series([*TICKETS, TICKETS[0]], index=list("abbcdd"), name="ticket")
+    out = s.llm.classify(LABELS, model=lf.testing.FakeEngine(answer))
+    for wrong in (None, "ticket"):
+        with pytest.raises(lf.PromptError, match=r"Pass the Series that was asked.*text=s"):
+            out.llm.review(text=wrong)
+    with pytest.raises(lf.PromptError, match=r"other index labels than the 6 answers"):
+        out.llm.review(text=s.sort_values())
+    with pytest.raises(lf.PromptError, match=r"named 'label'.*text=s.rename\('text'\)"):
+        out.llm.review(text=s.rename("label"))
+    review = out.llm.review(text=s, order=None)
+    assert review.current.text == TICKETS[0]
+    for value in ["bug", "bug", "other", "bug"]:
+        review.correct(value)
+    assert review.column().index.equals(s.index)
+    made = review.apply()
+    assert list(made.columns) == ["ticket", "label", "label_reviewed"]
+    assert made["label_reviewed"].isna().tolist() == [False] * 4 + [True] * 2
+    assert out.llm.review(text=s).load(review.save(tmp_path / "marks.jsonl")) == 4
+
+    spy = lf.testing.FakeEngine(answer)
+    s.llm.classify(LABELS, model=spy, examples=review.examples(2))
+    assert spy.requests[-1].messages[1]["content"] == f"Text: {TICKETS[0]}"
+    unnamed = s.rename(None)
+    again = unnamed.llm.classify(LABELS, model=spy).llm.review(text=unnamed)
+    again.accept()
+    unnamed.llm.classify(LABELS, model=spy, examples=again.examples())
+    assert spy.requests[-1].messages[1]["content"] == f"Text: {TICKETS[0]}"
+
+
+def test_several_columns_about_a_series(df: pd.DataFrame) -> None:
+    def fields(prompt: str) -> Any:
+        return "no json" if "freezes" in prompt else {"n": 1, "s": "x"}
+
+    engine = lf.testing.FakeEngine(fields)
+    with pytest.warns(lf.RowsFailedWarning):
+        out = df["ticket"].llm.map("{}", {"n": int, "s": str}, model=engine, repairs=0)
+    with pytest.raises(lf.PromptError, match=r"asked about a Series.*Pass text=, the Series or"):
+        out.llm.review("n")
+    for frame, text in [(out, df["ticket"]), (out.assign(ticket=df["ticket"]), "ticket")]:
+        review = frame.llm.review("n", text=text)
+        assert review.current.text == "It freezes"
+        assert str(review.current.failure).startswith("invalid_output: ")
+        review.next()
+        review.correct(2)
+        shots = review.examples()
+        assert set(shots.columns) == {"ticket", "n", "s"}
+        spy = lf.testing.FakeEngine({"n": 1, "s": "x"})
+        df["ticket"].llm.map("{}", {"n": int, "s": str}, model=spy, examples=shots)
+        assert json.loads(spy.requests[-1].messages[1]["content"]) == {"n": 2, "s": "x"}
+
+
+def test_labels_of_several_levels_that_repeat(df: pd.DataFrame, tmp_path: Path) -> None:
+    df.index = pd.MultiIndex.from_tuples([("a", 1), ("a", 1), ("b", 2), ("b", 2), ("b", 3)])
+    out = df.llm.classify("ticket", LABELS, model=lf.testing.FakeEngine(answer))
+    review = out.llm.review("label")
+    for value in ["bug", "billing", "other"]:
+        review.correct(value)
+    mixed = out.iloc[::-1]
+    assert review.column(mixed).index.equals(mixed.index)
+    assert review.column(mixed).tolist()[2:] == ["other", "billing", "bug"]
+    again = mixed.llm.review("label")
+    assert again.load(review.save(tmp_path / "marks.jsonl")) == 3
+    assert again.apply(out)["label_reviewed"].tolist()[:3] == ["bug", "billing", "other"]
+    assert review.examples().index.nlevels == 2
+
+
 def test_contextual_calibration_is_asked_behind_the_same_examples(
     df: pd.DataFrame, out: pd.DataFrame
 ) -> None:

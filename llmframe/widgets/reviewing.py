@@ -25,6 +25,8 @@ _LONG: Final = 80
 _OPTIONS: Final = 12
 """Options of a list that are seen at once."""
 _GONE: Final = "The buttons need a kernel: run the cell again to go on."
+_WHY: Final = "Why it is right, where you correct it: examples of the next run need a reason"
+_WIDE: Final = {"width": "min(40em, 90%)"}
 _ROWS: Final = 20
 """Reviewed rows that stand below the buttons."""
 _TEXT: Final = 200
@@ -47,6 +49,8 @@ class ReviewView:
         self._row = ipywidgets.HTML()
         self._said = ipywidgets.HTML()
         self._field = _field(ipywidgets, review)
+        # Where the model gives reasons, so must who corrects it.
+        self._why = [ipywidgets.Text(placeholder=_WHY, layout=_WIDE)] if review.explained else []
         auto = {"width": "auto"}
         self._buttons = {
             "accept": ipywidgets.Button(
@@ -68,6 +72,7 @@ class ReviewView:
             [
                 self._row,
                 ipywidgets.HBox([ipywidgets.Label("Right answer"), self._field]),
+                *self._why,
                 ipywidgets.HBox(list(self._buttons.values())),
                 self._said,
             ]
@@ -132,7 +137,8 @@ class ReviewView:
         empty = not len(review)
         for button in self._buttons.values():
             button.disabled = empty
-        self._field.disabled = empty
+        for field in (self._field, *self._why):
+            field.disabled = empty
         said = "No row is left without a mark." if review.done and not empty else ""
         self._said.value = page(toned(said, "good")) if said else ""
         if empty:
@@ -142,6 +148,8 @@ class ReviewView:
         row = review.current
         marked = row.mark is not None and not row.mark.skipped
         self._fill(row.mark.value if row.mark is not None and marked else row.answer)
+        for why in self._why:
+            why.value = (row.mark.reason if row.mark is not None else None) or ""
         self._named()
 
     def _fill(self, value: Any) -> None:
@@ -172,7 +180,8 @@ class ReviewView:
         review = self._review
         try:
             if name == "accept":
-                review.correct(self._entered())
+                why = "".join(field.value for field in self._why).strip()
+                review.correct(self._entered(), why or None)
             else:
                 getattr(review, name)()
         except (ValueError, OSError) as error:
@@ -182,7 +191,6 @@ class ReviewView:
 def _field(ipywidgets: Any, review: Review) -> Any:
     """What the right answer is chosen or typed in."""
     editor = review.editor
-    wide = {"width": "min(40em, 90%)"}
     if editor.way == "choice":
         options = [("", None), *((editor.text(option), option) for option in editor.options)]
         return ipywidgets.Dropdown(options=options, value=None, layout={"width": "auto"})
@@ -191,5 +199,5 @@ def _field(ipywidgets: Any, review: Review) -> Any:
         rows = min(len(options), _OPTIONS)
         return ipywidgets.SelectMultiple(options=options, rows=rows, layout={"width": "auto"})
     if editor.way == "json" or review.longest > _LONG:
-        return ipywidgets.Textarea(layout={**wide, "height": "6em"})
-    return ipywidgets.Text(layout=wide)
+        return ipywidgets.Textarea(layout={**_WIDE, "height": "6em"})
+    return ipywidgets.Text(layout=_WIDE)

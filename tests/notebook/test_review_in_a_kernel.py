@@ -112,6 +112,21 @@ def test_what_was_said_is_told_wherever_it_was_shown_and_cut(run: Callable[..., 
     assert len(told[0]) < 20_000
 
 
+def test_a_correction_is_given_its_reason(run: Callable[..., Any]) -> None:
+    _, printed = run(
+        SETUP + HANDS,
+        'engine = lf.testing.FakeEngine({"reason": "So.", "label": "bug"})\n'
+        'out = df.llm.classify("t", ["bug", "wish"], explain=True, model=engine, progress=False)\n'
+        'review = out.llm.review("label")\nreview.show()\n'
+        "[field], [why] = every(Dropdown), every(Text)\nprint(repr(why.value))",
+        "click('Accept')\n"
+        "field.value, why.value = 'wish', ' It asks. '\nclick('Correct')\nprint(repr(why.value))",
+        "print(review.examples()['label_reason'].tolist())",
+        "review.previous(); print(why.value)",
+    )
+    assert printed[1:] == ["''", "''", "['It asks.', 'So.']", "It asks."]
+
+
 def test_each_type_has_its_field(run: Callable[..., Any]) -> None:
     _, printed = run(
         SETUP + HANDS,
