@@ -28,7 +28,9 @@ review = out.llm.review("label")
 HANDS = """
 from ipywidgets import Button, Dropdown, HTML, SelectMultiple, Text, Textarea, Widget
 from ipywidgets.widgets import widget
-every = lambda kind: [w for w in list(widget._instances.values()) if type(w) is kind]
+open_ = getattr(widget, "_instances", None)  # ipywidgets 7 has them elsewhere
+open_ = Widget.widgets if open_ is None else open_
+every = lambda kind: [w for w in list(open_.values()) if type(w) is kind]
 def click(name):
     [button] = [b for b in every(Button) if b.description == name]
     button._handle_button_msg(button, {"event": "click"}, [])
