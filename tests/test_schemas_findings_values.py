@@ -327,6 +327,23 @@ def test_choices_that_an_answer_can_meet_are_taken() -> None:
     assert extract({"x": Parsed}, {"x": "2024-01-01"}).llm.status().tolist() == ["ok"]
 
 
+class Tagged(BaseModel):
+    type: str
+    metadata: dict[str, str] = {"type": "literal"}
+    expected: list[Any] = [{"type": {}}]
+
+
+@pytest.mark.parametrize("name", ["type", "metadata", "default", "config", "serialization"])
+def test_a_field_may_have_any_name_and_its_choices_are_looked_at(name: str) -> None:
+    assert extract({name: str}, {name: "a"})[name].tolist() == ["a"]
+    with pytest.raises(lf.SchemaError, match="Days"):
+        extract({name: Days}, {name: "2024-01-01"})
+
+
+def test_defaults_are_not_taken_for_parts_of_a_schema() -> None:
+    assert extract(Tagged, {"type": "a"}).llm.status().tolist() == ["ok"]
+
+
 @dataclasses.dataclass
 class Counted:
     a: int

@@ -98,8 +98,12 @@ LEAVES = [
         lambda text: timedelta(days=int(text[1:-1])),
     ),
 ]
+# Words of JSON Schema and of pydantic's own form of a schema are names like any other.
+WORDS = ["type", "properties", "required", "items", "enum", "const", "default", "anyOf", "title"]
+WORDS += ["fields", "schema", "metadata", "choices", "serialization", "config", "expected", "cls"]
 NAMES = st.lists(
-    st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=8),
+    st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=8)
+    | st.sampled_from(WORDS),
     min_size=1,
     max_size=5,
     unique=True,

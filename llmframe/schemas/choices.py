@@ -15,7 +15,11 @@ _VALUE: Final = (*_LITERAL, float)
 # What stands behind a function of the user's gets whatever that function makes of the answer; the
 # rest says nothing about answers in JSON.
 _UNSEEN: Final = frozenset({"function-before", "function-wrap", "function-plain"})
-_ASIDE: Final = frozenset({"serialization", "metadata", "python_schema", "lax_schema", "config"})
+_ASIDE: Final = frozenset(
+    {"serialization", "metadata", "python_schema", "lax_schema", "config", "default"}
+)
+# Their keys are the user's words, "type" among them: names of fields, values of a discriminator.
+_NAMED: Final = frozenset({"fields", "choices"})
 
 
 def check_choices(core: Any) -> None:
@@ -47,7 +51,9 @@ def check_choices(core: Any) -> None:
         elif kind == "enum" and isinstance(core.get("members"), list):
             _check_enum(core["cls"], core["members"])
         for key, child in core.items():
-            if key not in _ASIDE:
+            if key in _NAMED and isinstance(child, Mapping):
+                check_choices(list(child.values()))
+            elif key not in _ASIDE:
                 check_choices(child)
 
 
