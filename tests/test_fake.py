@@ -21,6 +21,7 @@ from llmframe.engines.base import Engine
 from llmframe.engines.fake.faults import FAULTS
 from llmframe.engines.fake.values import Draw, fitting, matching
 from llmframe.errors import EngineError
+from llmframe.options import set_options
 from llmframe.requests import Request
 from llmframe.results import KINDS, Failure, Result
 from llmframe.testing import (
@@ -479,7 +480,8 @@ def test_batch_true_goes_to_the_batch_twin():
         str.upper, faults=lambda request: "refuse" if "b" in _text(request) else None
     )
     df = pd.DataFrame({"t": ["a", "b", "c"]})
-    out = df.llm.map("{t}", model=engine, batch=True, errors="coerce")
+    with set_options(poll_interval=0.02):
+        out = df.llm.map("{t}", model=engine, batch=True, errors="coerce")
     assert out["response"].fillna("").tolist() == ["A", "", "C"]
     asked = len(engine.requests)
     again = df.llm.map("{t}", model=engine, errors="coerce")  # live: one store, nothing more to ask

@@ -437,7 +437,8 @@ def test_an_interrupted_job_goes_on_where_it_stopped(serve: Any, df: pd.DataFram
 
 def test_votes_go_through_a_batch(df: pd.DataFrame) -> None:
     engine = lf.testing.FakeBatchEngine()
-    out = df.llm.judge(RUBRIC, answer="a", n=3, model=engine)
+    with lf.set_options(poll_interval=0.02):
+        out = df.llm.judge(RUBRIC, answer="a", n=3, model=engine)
     assert out["score"].notna().all()
     assert [len(votes) for votes in out["score_votes"]] == [3, 3]
 
