@@ -138,6 +138,28 @@ def test_classifiers_name_the_pythons_that_are_tested() -> None:
         assert version in (ROOT / ".ci" / "run").read_text()
 
 
+def test_a_failed_step_ends_itself_and_hides_no_other() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    found = re.search(r"^took=.*?^}\n", script, re.M | re.S)
+    end = script[script.index("printf '\\n== %ds in all") :]
+    assert found
+    steps = """
+    first() { echo in first; false; echo "went on"; }
+    second() { echo in second; }
+    step "The first" first
+    step "The second" second
+    step "A command" test 1 = 2
+    """
+    program = f"set -euo pipefail\n{found[0]}{steps}\n{end}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "in first" in done.stdout
+    assert "went on" not in done.stdout
+    assert "in second" in done.stdout
+    failed = [line for line in done.stdout.splitlines() if line.startswith("== Failed: ")]
+    assert failed == ["== Failed: The first", "== Failed: A command"]
+
+
 def test_all_is_every_extra_for_users() -> None:
     (line,) = EXTRAS["all"]
     assert own_extras(line) == FOR_USERS
