@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,6 +20,7 @@ from llmframe.errors import SchemaError, warn_user
 from llmframe.marks import Mark
 from llmframe.rendering import is_missing
 from llmframe.row_texts import inputs, row_texts
+from llmframe.schemas.values import Field
 
 __all__ = ["Order", "ReviewRows", "Shown", "place_of"]
 
@@ -36,7 +37,8 @@ class Shown:
         position: In the frame, from 0.
         label: Its index label.
         text: What the model was asked about.
-        answer: What it said; None where there is no answer.
+        answer: What it said; None where there is no answer, or where it is null.
+        null: The model answered with null: the text says nothing of it.
         reason: Why, where it was asked.
         confidence: From 0 to 1, where it is known.
         failure: Why there is no answer, where that is known.
@@ -47,6 +49,7 @@ class Shown:
     label: Any
     text: str
     answer: Any
+    null: bool = False
     reason: str | None = None
     confidence: float | None = None
     failure: str | None = None
@@ -63,6 +66,8 @@ class ReviewRows:
         order: Which rows come first.
         call: What the model was asked, where that is known.
         losses: Why rows have no answer, by position.
+        answered: Positions of the rows that have one, where that is known: also those whose
+            answer is null.
 
     Attributes:
         answers: The column's cells as plain values.
@@ -80,6 +85,7 @@ class ReviewRows:
         order: Order,
         call: Call | None,
         losses: Mapping[int, str],
+        answered: Collection[int] = (),
     ) -> None:
         self.data, self.name = data, name
         self._call, self._losses = call, losses
@@ -90,6 +96,12 @@ class ReviewRows:
         self._reasons = _cells(data, companion(name, "reason"))
         self._confidence = _confidence(data, companion(name, "confidence"))
         self.editor = _editor(data, name, call)
+        self._answered = frozenset(answered)
+        self._nulls = {
+            place
+            for place in self._answered
+            if self.editor.nullable and is_missing(self.answers[place])
+        }
         self.queue = [k for k in self._ordered(order) if self._texts[k] is not None]
 
     @property
@@ -105,7 +117,10 @@ class ReviewRows:
         if order is None:
             return list(range(len(self.data)))
         if order == "failures":
-            answered = [not is_missing(answer) for answer in self.answers]
+            answered = [
+                not is_missing(answer) or place in self._nulls
+                for place, answer in enumerate(self.answers)
+            ]
             return list(map(int, np.argsort(answered, kind="stable")))
         if self._confidence is None:
             wanted = name_text(companion(self.name, "confidence"))
@@ -127,6 +142,7 @@ class ReviewRows:
             self.data.index[place],
             self._texts[place] or "",
             None if is_missing(answer) else answer,
+            place in self._nulls,
             None if is_missing(reason) else str(reason),
             None if np.isnan(sure) else sure,
             self._losses.get(place),
@@ -136,6 +152,8 @@ class ReviewRows:
     def right(self, place: int, mark: Mark) -> bool:
         """Whether the model's answer is the one that was found right."""
         answer = self.answers[place]
+        if mark.value is None:
+            return place in self._nulls
         return bool(type(mark.value) is type(answer) and mark.value == answer)
 
     def made_before(self, into: Hashable) -> dict[int, Mark]:
@@ -180,7 +198,8 @@ class ReviewRows:
         for place in first:
             if place not in marks or marks[place].skipped:
                 continue
-            if others and self.data[others].iloc[place].isna().all():
+            known = place in self._answered or not others
+            if not known and self.data[others].iloc[place].isna().all():
                 continue  # a failed row: the rest of its answer is nowhere
             if reason is not None and not marks[place].reason:
                 unexplained += 1
@@ -265,9 +284,17 @@ def _editor(data: pd.DataFrame, name: Hashable, call: Call | None) -> Editor:
     assert place is not None, "who makes it has looked"
     column = data.iloc[:, place]
     if call is None or call.labels is None or call.form.schema is None:
-        return editor(column)
+        return editor(column, asked=_asked(call, name))
     labels = dict(zip((field.name for field in call.form.fields), call.columns, strict=False))
     if name_text(labels.get("label")) != name_text(name):
         return editor(column)
     many = call.form.schema["properties"]["label"].get("type") == "array"
     return editor(column, call.labels.values, many=many)
+
+
+def _asked(call: Call | None, name: Hashable) -> Field | None:
+    """What the model was asked for in a column; None where that is not known, or is a label."""
+    if call is None or call.labels is not None or call.panel is not None:
+        return None
+    fields = zip(call.form.fields, call.columns, strict=False)
+    return next((f for f, column in fields if name_text(column) == name_text(name)), None)

@@ -79,8 +79,10 @@ def review(
     data = data.copy(deep=False)  # rows that are dropped in place later must not shift the others
     if isinstance(text, pd.Series):
         text = _added(data, text)
-    call, losses = _origin(data, name, text)
-    rows = ReviewRows(data, name, text=text, order=order, call=call, losses=losses)
+    call, losses, answered = _origin(data, name, text)
+    rows = ReviewRows(
+        data, name, text=text, order=order, call=call, losses=losses, answered=answered
+    )
     into = companion(name, "reviewed") if into is None else into
     return Review(rows, into, None if path is None else Path(path))
 
@@ -151,22 +153,29 @@ def _added(data: pd.DataFrame, text: pd.Series[Any]) -> Hashable:
     return name
 
 
-def _origin(data: pd.DataFrame, name: Hashable, text: Any) -> tuple[Call | None, dict[int, str]]:
-    """The call that wrote a column, where that is known, and why rows have no answer."""
+def _origin(
+    data: pd.DataFrame, name: Hashable, text: Any
+) -> tuple[Call | None, dict[int, str], list[int]]:
+    """The call that wrote a column, where that is known; why rows have no answer; which have one.
+
+    Where no cell is missing nobody has to look.
+    """
     id = frames.written(data).get(name_text(name))
     if id is None:
-        return None, {}
+        return None, {}, []
     try:
         found = job(id)
     except StoreError:
         if text is None:
             raise
-        return None, {}
+        return None, {}, []
     asked: Any = data
     if asked_of_a_series(found.call):
         place = place_of(data, text) if isinstance(text, Hashable) else None
         asked = None if place is None else data.iloc[:, place]
     if asked is None or not data.iloc[:, place_of(data, name) or 0].isna().any():
-        return found.call, {}
-    lost = found.on(asked).lost_rows()
-    return found.call, {k: f"{x.failure.kind}: {x.failure.message}" for k, x in lost}
+        return found.call, {}, []
+    outcome = found.on(asked)
+    losses = {k: f"{x.failure.kind}: {x.failure.message}" for k, x in outcome.lost_rows()}
+    answered = [k for k, row in enumerate(outcome.rows()) if row is not None]
+    return found.call, losses, answered

@@ -144,7 +144,7 @@ class Review(Sheet):
             ValueError: The row has no answer.
         """
         row = self.current
-        if row.answer is None:
+        if row.answer is None and not row.null:
             raise ValueError(
                 f"row {joins.label_text(row.label)} has no answer to accept; "
                 f"correct(value) gives it one."
@@ -155,8 +155,8 @@ class Review(Sheet):
         """Say what is right, and go on to the next row without a mark.
 
         Args:
-            value: One of the column's categories, or a value of its type. The model's own answer
-                counts as accepted.
+            value: One of the column's categories, or a value of its type; None where the schema
+                lets the model answer null. The model's own answer counts as accepted.
             reason: Why; shown to the next model where examples hold reasons.
 
         Raises:
@@ -219,6 +219,10 @@ class Review(Sheet):
 
     # -- what comes of it --------------------------------------------------------------------
 
+    def agrees(self, value: Any) -> bool:
+        """Whether a value is the model's own answer to the row that is looked at."""
+        return self._rows.right(self.current.position, Mark(value))
+
     def column(self, df: pd.DataFrame | None = None) -> pd.Series[Any]:
         """The right answers as a column.
 
@@ -228,7 +232,7 @@ class Review(Sheet):
 
         Returns:
             A Series on the frame's own index, of the dtype of the answers; NA where a row was
-            not reviewed.
+            not reviewed, or where null is right.
         """
         made = self._rows.column(self._marks, df)
         made.name = self.into
@@ -276,13 +280,10 @@ class Review(Sheet):
     # -- kept --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Add all marks to a file of JSON lines, which `load` reads.
+        """Add all marks to a file of JSON lines, which `load` reads; gives its path.
 
         Nothing that is in the file is lost: of several lines about a row the last one counts. It
         holds index labels, hashes of the texts, and the answers.
-
-        Returns:
-            The path.
         """
         marks: dict[RowKey, Mark | None] = {self._key(k): m for k, m in self._marks.items()}
         append(Path(path), name_text(self.name), marks)
@@ -372,14 +373,18 @@ class Review(Sheet):
             return
         row = self.current
         yield "row", f"{joins.label_text(row.label)}, {self._at + 1} of {number(len(self))}"
-        yield "answer", "none" if row.answer is None else self.editor.text(row.answer)
+        yield "answer", self._told(row.answer, row.null)
         if row.confidence is not None:
             yield "confidence", f"{row.confidence:.2f}"
         for name, value in (("reason", row.reason), ("failed", row.failure)):
             if value is not None:
                 yield name, value
         if row.mark is not None:
-            yield "reviewed", "skipped" if row.mark.skipped else self.editor.text(row.mark.value)
+            said = "skipped" if row.mark.skipped else self._told(row.mark.value, True)
+            yield "reviewed", said
+
+    def _told(self, value: Any, null: bool) -> str:
+        return self.editor.text(value) if value is not None else "null" if null else "none"
 
     def _parts(self) -> Iterable[markup.Html]:
         yield from self.row_html()

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
+from llmframe.results import Failure
 from tests.servers.looking import all_warnings
 
 LABELS = ["billing", "bug", "other"]
@@ -554,3 +555,80 @@ def test_no_warning_comes_of_it(out: pd.DataFrame) -> None:
         review.apply(review.apply())
         review.examples()
     assert not caught
+
+
+PLACES = {"city": str, "price": float | None, "tags": list[str]}
+
+
+@pytest.fixture
+def places() -> pd.DataFrame:
+    """Three answers, two with null for the price, and a row that failed."""
+    df = pd.DataFrame({"t": ["Oslo", "Rome for 5", "Bonn", "lost"]})
+
+    def answer(request: Any) -> Any:
+        said = next(city for city in df["t"] if city in request.messages[-1]["content"])
+        if said == "lost":
+            return Failure("refused", "no")
+        return {"city": said.split()[0], "price": 5.0 if "5" in said else None, "tags": []}
+
+    engine = lf.testing.FakeEngine(lambda request: answer(request))
+    return df.llm.extract("t", PLACES, model=engine, errors="coerce")
+
+
+def test_null_is_an_answer_that_can_be_accepted_and_entered(places: pd.DataFrame) -> None:
+    found = places.llm.review("price", order=None)
+    assert (found.current.answer, found.current.null) == (None, True)
+    found.accept()
+    found.correct(None)  # of Rome: the model made it up
+    found.correct(7)
+    assert found.progress == "3 of 4 reviewed, 2 of them corrected"
+    assert found.current.failure is not None
+    with pytest.raises(ValueError, match="has no answer to accept"):
+        found.accept()
+    found.correct(None)  # and of a row without an answer it is a correction too
+    assert found.corrected == 3
+    assert found.column().isna().tolist() == [True, True, False, True]
+    assert [row.label for _, row in found.marked] == [1, 2, 3, 0]
+
+
+def test_a_null_is_no_failure_in_the_order(places: pd.DataFrame) -> None:
+    assert places.llm.review("price").current.label == 3
+
+
+def test_rows_with_a_null_are_examples(places: pd.DataFrame) -> None:
+    only = places[["t", "price"]].assign(city=places["city"])
+    only.attrs = places.attrs
+    seen: list[Any] = []
+    for column in ("city", "price"):
+        found = only.llm.review(column, order=None)
+        for _ in range(3):
+            found.accept()
+        shown = found.examples()
+        assert sorted(shown["t"]) == ["Bonn", "Oslo", "Rome for 5"]
+        engine = lf.testing.FakeEngine(
+            lambda request: seen.append(request.messages) or {"city": "x", "price": None}
+        )
+        schema = {name: PLACES[name] for name in ("city", "price")}
+        pd.DataFrame({"t": ["new"]}).llm.extract("t", schema, examples=shown, model=engine)
+        replies = [json.loads(m["content"]) for m in seen[-1] if m["role"] == "assistant"]
+        by_city = {reply["city"]: reply["price"] for reply in replies}
+        assert by_city == {"Oslo": None, "Bonn": None, "Rome": 5.0}
+
+
+def test_a_null_is_kept_in_the_file(places: pd.DataFrame, tmp_path: Path) -> None:
+    first = places.llm.review("price", order=None, path=tmp_path / "marks.jsonl")
+    first.accept()
+    again = places.llm.review("price", order=None, path=tmp_path / "marks.jsonl")
+    assert (again.reviewed, again.corrected) == (1, 0)
+
+
+@pytest.mark.parametrize("wrong", ["x", ["a", 1], {"a": 1}, None])
+def test_what_the_next_run_could_not_show_is_refused_at_once(
+    places: pd.DataFrame, wrong: Any
+) -> None:
+    found = places.llm.review("tags", order=None)
+    with pytest.raises(ValueError, match=r"should be|expected JSON"):
+        found.correct(wrong)
+    assert found.reviewed == 0
+    found.correct(["a", "b"])
+    assert found.corrected == 1

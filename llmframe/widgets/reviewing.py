@@ -169,9 +169,8 @@ class ReviewView:
 
     def _named(self, _: Any = None) -> None:
         """Say what the first button would do."""
-        answer = self._review.current.answer
         try:
-            same = answer is not None and self._entered() == answer
+            same = self._review.agrees(self._entered())
         except ValueError:
             same = False
         self._buttons["accept"].description = "Accept" if same else "Correct"
@@ -192,7 +191,8 @@ def _field(ipywidgets: Any, review: Review) -> Any:
     """What the right answer is chosen or typed in."""
     editor = review.editor
     if editor.way == "choice":
-        options = [("", None), *((editor.text(option), option) for option in editor.options)]
+        none = "null" if editor.nullable else ""
+        options = [(none, None), *((editor.text(option), option) for option in editor.options)]
         return ipywidgets.Dropdown(options=options, value=None, layout={"width": "auto"})
     if editor.way == "choices":
         options = [(editor.text(option), option) for option in editor.options]
