@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, NamedTuple, SupportsIndex, cast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, SupportsIndex, cast
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ __all__ = ["FailedRow", "FailureTable", "failures_frame"]
 
 _SHOWN: Final = 50
 """Rows of one kind that a page shows."""
+_ASKED: Final = "asked about"
 _OPEN: Final = 10
 """A page with no more rows than these shows them at once."""
 
@@ -35,6 +36,21 @@ class FailureTable(pd.DataFrame):
 
     Whatever is made of it (a selection, a copy, what comes out of a pickle) is a plain DataFrame.
     """
+
+    _texts: Mapping[int, str | None]
+    _metadata: ClassVar[list[str]] = ["_texts"]
+
+    def with_texts(self, texts: Mapping[int, str | None]) -> FailureTable:
+        """Show beside each row what the model was asked about; it is no column.
+
+        Args:
+            texts: By position in the frame.
+
+        Returns:
+            The table itself.
+        """
+        self._texts = texts
+        return self
 
     @property
     def _constructor(self) -> Callable[..., pd.DataFrame]:
@@ -69,6 +85,13 @@ class FailureTable(pd.DataFrame):
         shown = rows.head(_SHOWN)
         several = rows.index.nlevels > 1
         labels = [label if several else (label,) for label in shown.index.tolist()]
+        texts = getattr(self, "_texts", None)
+        if texts and "position" in columns:
+            # No column of the table: an assertion on its columns, or a file, holds what it held.
+            asked = shown["position"].map(texts).fillna("")
+            shown = shown.assign(**{_ASKED: asked})
+            columns = [_ASKED, *columns]
+            numeric = [place + 1 for place in numeric]
         cells = (
             shown[columns].astype(object).where(shown[columns].notna(), "").itertuples(index=False)
         )

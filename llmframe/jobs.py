@@ -318,6 +318,10 @@ class Job(Awaited):
         if not -work.count <= row < work.count:
             raise IndexError(f"position={row}: the frame has {work.count:,} rows.")
         shown = joins.label_text(label) if position is None else f"at position {position}"
+        return self.trace_row(work, row, shown)
+
+    def trace_row(self, work: Work, row: int, shown: str) -> Trace:
+        """As `trace`, for the row at a place of `work`; `shown` is its label."""
         places = list(dict.fromkeys(work.places[row].tolist()))
         if places[0] < 0:
             failure = work.failures.get(row)

@@ -17,7 +17,7 @@ from llmframe import frames
 from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
-from llmframe.failures import FailedRow, failures_frame
+from llmframe.failures import FailedRow, FailureTable, failures_frame
 from llmframe.journal import Entry, Journal
 from llmframe.outcomes import Lost, Outcome, column
 from llmframe.results import KINDS, Usage
@@ -141,7 +141,7 @@ def detail_names(prefix: str) -> list[Hashable]:
     return [f"{prefix}_{name}" for name, _ in _DETAILS]
 
 
-def failures(index: pd.Index[Any], lost: Iterable[tuple[int, Lost]]) -> pd.DataFrame:
+def failures(index: pd.Index[Any], lost: Iterable[tuple[int, Lost]]) -> FailureTable:
     """The failed rows on the labels of `index`."""
     return failures_frame(
         index,

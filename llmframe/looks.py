@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
 
 from llmframe import frames, joins
-from llmframe.errors import StoreError
+from llmframe.errors import PromptError, StoreError
 from llmframe.failures import FailureTable
 from llmframe.outcomes import Outcome
 from llmframe.reports import Trace
+from llmframe.row_texts import row_texts
 from llmframe.submits import job
 
 __all__ = ["Holder", "Looks"]
@@ -50,8 +52,35 @@ class Looks(Holder):
             found.setdefault(id, name)
         return found
 
-    def _outcome(self, id: str) -> Outcome:
-        return job(id).on(self._data)
+    def _outcome(self, id: str) -> tuple[Outcome, list[int]]:
+        """What became of a job's rows, and the place in it of each row at hand.
+
+        Raises:
+            StoreError: The answers are a Series whose labels are not the job's.
+        """
+        found = job(id)
+        if isinstance(self._data, pd.DataFrame):
+            return found.on(self._data), list(range(len(self._data)))
+        # A Series of answers does not hold what was asked: its rows are known by their labels.
+        asked = found.label_texts()
+        table = frames.Table(self._data)
+        here = joins.labels_index([table.label_text(k) for k in range(len(self._data))])
+        places = list(range(len(here)))
+        if not here.equals(asked):
+            places = asked.get_indexer(here).tolist() if asked.is_unique else [-1]
+        if -1 in places:
+            raise StoreError(
+                f"these answers are a Series, whose rows are found by their labels, and not all of "
+                f"its labels are, once each, among those of job {id}. lf.job({id!r}).failures() "
+                f"has all of the job's rows."
+            )
+        return found.outcome(), places
+
+    def _failures(self, id: str) -> FailureTable:
+        outcome, places = self._outcome(id)
+        here = {place: row for row, place in enumerate(places)}
+        lost = [(here[place], loss) for place, loss in outcome.lost_rows() if place in here]
+        return joins.failures(self._data.index, sorted(lost, key=itemgetter(0)))
 
     def failures(self, column: Any = None) -> pd.DataFrame:
         """The rows that failed, and why.
@@ -65,15 +94,26 @@ class Looks(Holder):
             first column ``column`` says whose failure it is.
         """
         ids = self._jobs(column)
-        tables = {
-            name: joins.failures(self._data.index, self._outcome(id).lost_rows())
-            for id, name in ids.items()
-        }
+        tables = {name: self._failures(id) for id, name in ids.items()}
+        texts: dict[int, str | None] = {}
+        for id, name in ids.items():
+            texts |= self._asked(id, tables[name]["position"].tolist())
         if len(tables) == 1:
-            return next(iter(tables.values()))
+            return next(iter(tables.values())).with_texts(texts)
         for name, table in tables.items():
             table.insert(0, "column", [name] * len(table))
-        return FailureTable(pd.concat(list(tables.values())))
+        return FailureTable(pd.concat(list(tables.values()))).with_texts(texts)
+
+    def _asked(self, id: str, positions: list[int]) -> dict[int, str | None]:
+        """What the model was asked about in some rows, where the frame says it."""
+        if not positions or not isinstance(self._data, pd.DataFrame):
+            return {}
+        try:
+            source = row_texts(self._data, None, job(id).call)
+            texts = source.of(self._data.iloc[positions])
+        except PromptError:  # the answers of a Series, in a frame
+            return {}
+        return dict(zip(positions, texts, strict=True))
 
     def status(self, column: Any = None) -> pd.Series:
         """State of each row: ok, cached, skipped, failed, pending, in_doubt or kept.
@@ -85,7 +125,8 @@ class Looks(Holder):
             Categorical Series on the frame's own index.
         """
         id = list(self._jobs(column))[-1]
-        return joins.status(self._data.index, self._outcome(id).row_status())
+        outcome, places = self._outcome(id)
+        return joins.status(self._data.index, outcome.row_status()[places])
 
     def trace(self, label: Any = None, *, column: Any = None, position: int | None = None) -> Trace:
         """How one cell came to be: prompt, raw replies, usage, attempts.
@@ -100,4 +141,9 @@ class Looks(Holder):
             ValueError: Several rows have it; `position` tells them apart.
         """
         id = list(self._jobs(column))[-1]
-        return job(id).trace_on(self._data, label, position)
+        if isinstance(self._data, pd.DataFrame):
+            return job(id).trace_on(self._data, label, position)
+        outcome, places = self._outcome(id)
+        row = joins.place_of(self._data, label) if position is None else position
+        shown = joins.label_text(self._data.index[row])
+        return job(id).trace_row(outcome.work, places[row], shown)

@@ -250,3 +250,16 @@ def test_jobs_are_shown_with_state_and_progress(made: Any) -> None:
         assert part in text
     assert "at the provider" not in text, "a column without a cell"
     assert "There is none" in shown(JobTable([])).text
+
+
+def test_failures_show_what_was_asked_about_and_hold_no_more_columns() -> None:
+    df = pd.DataFrame({"t": ["fine", "<b>lost</b>"], "n": [1, 2]}, index=["a", "b"])
+    engine = lf.testing.FakeEngine(faults=evil_answer)
+    out = df.assign(t=df["t"].str.replace("lost", "refuse")).llm.map(
+        "Of {t}", model=engine, errors="coerce"
+    )
+    failed = out.llm.failures()
+    assert list(failed.columns) == list(FailedRow._fields)
+    assert "<b>refuse</b>" in shown(failed).text
+    assert "<b>refuse</b>" in shown(out.loc[["b"]].llm.failures()).text
+    assert "refuse" not in shown(out.drop(columns="t").assign(t="other").llm.failures()).text

@@ -1145,3 +1145,50 @@ def test_help_says_what_each_keyword_means(data: Any, verb: str) -> None:
         arguments = (inspect.getdoc(way) or "").partition("Args:\n")[2].partition("\n\n")[0]
         described = re.findall(r"^ {4}(\w+): ", arguments, flags=re.MULTILINE)
         assert sorted(described) == sorted(set(inspect.signature(way).parameters) - {"self"})
+
+
+@pytest.fixture
+def answers() -> pd.Series:
+    """The answers about a Series: one right, one failed, one skipped, one shared."""
+    asked = pd.Series(["fine", "lost", None, "fine"], index=["a", "b", "c", "d"], name="t")
+    fault = lf.testing.Fault("refuse", times=None)
+    engine = lf.testing.FakeEngine(
+        faults=lambda request: fault if "lost" in request.messages[-1]["content"] else None
+    )
+    return asked.llm.map("Of {}", model=engine, errors="coerce")
+
+
+def test_a_series_of_answers_tells_what_became_of_its_rows(answers: pd.Series) -> None:
+    assert statuses(answers) == ["ok", "failed", "skipped", "ok"]
+    failed = answers.llm.failures()
+    assert failed.index.tolist() == ["b"]
+    assert failed["kind"].tolist() == ["refused"]
+    assert failed["position"].tolist() == [1]
+    assert "Of lost" in str(answers.llm.trace("b"))
+    assert answers.llm.trace("a").raw == "Of fine"
+    assert "missing" in str(answers.llm.trace(position=2))
+
+
+def test_part_of_a_series_of_answers_tells_its_own_rows(answers: pd.Series) -> None:
+    part = answers[["d", "b"]]
+    assert statuses(part) == ["ok", "failed"]
+    assert part.llm.failures()["position"].tolist() == [1]
+    assert "Of lost" in str(part.llm.trace(position=1))
+
+
+def test_a_column_of_a_frame_tells_the_same_as_the_frame(df: pd.DataFrame) -> None:
+    engine = Scripted(lambda r: Failure("refused", "no") if prompt_of(r) == "b" else prompt_of(r))
+    out = df.llm.map("{t}", model=engine, errors="coerce")
+    pd.testing.assert_frame_equal(out["response"].llm.failures(), out.llm.failures())
+    assert str(out["response"].llm.trace("y")) == str(out.llm.trace("y"))
+
+
+def test_a_series_of_answers_on_other_labels_says_where_to_look(answers: pd.Series) -> None:
+    with pytest.raises(lf.StoreError, match=r"found by their labels.*failures\(\)"):
+        answers.reset_index(drop=True).llm.failures()
+    twice = pd.Series(["x", "y", "z"], index=["a", "a", "b"]).llm.map(
+        "{}", model=lf.testing.FakeEngine()
+    )
+    assert statuses(twice) == ["ok"] * 3
+    with pytest.raises(lf.StoreError, match="once each"):
+        twice[twice.index == "a"].llm.status()
