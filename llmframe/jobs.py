@@ -27,9 +27,10 @@ from llmframe.errors import (
 )
 from llmframe.lanes import CONFLICTS
 from llmframe.notices import foreign, tell
-from llmframe.outcomes import Outcome, in_doubt, judged, outcome_of
+from llmframe.outcomes import Outcome, in_doubt, outcome_of
 from llmframe.reopened import remember, stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
+from llmframe.retold import judged
 from llmframe.standings import standing
 from llmframe.stored import stored_work
 from llmframe.summaries import report_of, stored_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -126,25 +126,6 @@ def entry_of(
         asked=asked,
         reasoning=result.reasoning,
     )
-
-
-def judged(call: Call, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Stored replies with the verdict of the local check in place of the engine's "ok".
-
-    The message of one that is an answer says what was put right in reading it.
-    """
-    found = []
-    for entry in entries:
-        reading = call.read(as_result(entry))
-        if reading.failure is not None:
-            kind, message = reading.failure.kind, reading.failure.message
-            found.append(entry._replace(kind=kind, message=message))
-            continue
-        marks = ["found among other text"] if reading.repaired else []
-        if reading.coerced:
-            marks.append(f"coerced {', '.join(reading.coerced)}")
-        found.append(entry._replace(message="; ".join(marks)) if marks else entry)
-    return tuple(found)
 
 
 def settle(call: Call, entries: list[Entry]) -> Settled | Lost:

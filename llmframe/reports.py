@@ -259,7 +259,7 @@ class Trace(Sheet):
 
     @property
     def raw(self) -> str | None:
-        """The last reply as the model wrote it."""
+        """The last reply as the model wrote it; of scored labels, their probabilities."""
         return self.replies[-1].text if self.replies else None
 
     @property

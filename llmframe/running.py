@@ -51,7 +51,7 @@ class Running:
             rows["ok"],
             rows["cached"],
             rows["failed"],
-            in_flight=self._feed.in_flight,
+            in_flight=self._in_flight(),
             usage=self.ledger.usage,
             cost=None if self._budget.price is None else self.ledger.cost,
             seconds=time.monotonic() - self._began,
@@ -69,6 +69,11 @@ class Running:
             p50=p50,
             p95=p95,
         )
+
+    def _in_flight(self) -> int:
+        # A live engine takes more than it sends, so that none of its workers waits for the next.
+        taken = self._feed.in_flight
+        return taken if self._lane is not None else min(taken, self._control.limit)
 
     @property
     def left(self) -> int:

@@ -25,6 +25,7 @@ import pytest
 import llmframe as lf
 from llmframe.requests import Request
 from llmframe.results import Failure
+from llmframe.retold import judged
 from tests.servers.looking import all_warnings, of, openai, statuses
 from tests.servers.rows import MODEL, Reply, by_schema
 from tests.servers.scripted import Scripted, echo, prompt_of
@@ -1192,3 +1193,30 @@ def test_a_series_of_answers_on_other_labels_says_where_to_look(answers: pd.Seri
     assert statuses(twice) == ["ok"] * 3
     with pytest.raises(lf.StoreError, match="once each"):
         twice[twice.index == "a"].llm.status()
+
+
+def test_a_trace_of_scored_labels_tells_their_probabilities() -> None:
+    labels = [f"label {n:02}" for n in range(12)]
+    engine = lf.testing.FakeEngine(
+        lambda text: {label: 0.89 if label == "label 03" else 0.01 for label in labels},
+        choices=True,
+    )
+    job = pd.DataFrame({"t": ["x"]}).llm.submit.classify("t", labels, model=engine).wait()
+    [reply] = job.trace(0).replies
+    assert reply.text == "label 03"  # this engine writes the label too; others score it alone
+    [reply] = judged(job.call, [reply._replace(text=None)])
+    assert reply.text.splitlines()[:3] == [
+        "probabilities of the labels, before any calibration:",
+        "label 03: 0.890",
+        "label 00: 0.010",
+    ]
+    assert reply.text.endswith("… and 2 more")
+
+
+def test_no_more_is_in_flight_than_may_be(serve: Any) -> None:
+    server = serve(lambda seen: seen.prompt if seen.n == 1 else Reply(hang=True))
+    df = pd.DataFrame({"t": [f"row {i}" for i in range(20)]})
+    job = df.llm.submit.map("{t}", model=openai(server), concurrency=3)
+    server.wait_for(lambda: server.count == 4)
+    assert job._look().in_flight == 3
+    job.cancel().wait(60)
