@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from llmframe.schemas.scanning import decode
 __all__ = ["Call", "call_from", "content_free"]
 
 Calibration = Literal["contextual", "batch", "none"]
+_ANSWERS: Final = ("label", "score", "winner")
+"""Fields in which a verb gives its answer; what else it writes goes with that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,20 @@ class Call:
     def asks(self) -> int:
         """Requests a row."""
         return 1 if self.panel is None else self.panel.size
+
+    @property
+    def filled(self) -> tuple[Hashable, ...]:
+        """The columns whose missing cells ``if_exists="fill"`` asks for.
+
+        Fields of the user's own schema are filled each for itself. What a verb writes beside its
+        answer (the reason, the confidence, the votes) belongs to that answer: a row that keeps its
+        label or score gets none of another's.
+        """
+        if self.labels is None and self.panel is None:
+            return self.columns
+        fields = self.form.fields if self.panel is None else self.panel.fields()
+        named = zip((field.name for field in fields), self.columns, strict=False)
+        return tuple(column for name, column in named if name in _ANSWERS) or self.columns
 
     @property
     def sent(self) -> Sampling:

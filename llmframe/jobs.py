@@ -311,7 +311,7 @@ class Job(Awaited):
             }
             foreign = np.array([key not in mine for key in work.keys], dtype=bool)
             here[here] = foreign[work.places[here]].any(axis=1)
-            work.keep(here & ~frames.unfilled(df, call.columns))
+            work.keep(here & ~frames.unfilled(df, call.filled))
         return work
 
     def _trace(self, data: Any, work: Work, label: Any, position: int | None) -> Trace:

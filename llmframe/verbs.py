@@ -296,8 +296,6 @@ def prepare(
         extra = joins.detail_names(prefix) if given.details else []
         ours_by = joins.written_by(data, verb, _call_of)
         frames.check_output(data, [*columns, *extra], if_exists=given.if_exists, own=ours_by)  # type: ignore[arg-type]
-        if given.if_exists == "fill":
-            asked_rows = frames.unfilled(data, columns)
     call = Call(
         verb=verb,
         bind=bind,
@@ -324,6 +322,8 @@ def prepare(
         content_free=free,
         **own,
     )
+    if verb != "filter" and given.if_exists == "fill":
+        asked_rows = frames.unfilled(data, call.filled)
     for name, field in joins.outputs(call) if asked_rows is not None else ():
         frames.refuse_unfit(data, name, field, given.dtype_backend)  # type: ignore[arg-type]
     return Prepared(

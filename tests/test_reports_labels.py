@@ -190,3 +190,30 @@ def test_a_null_is_not_the_label_none() -> None:
 def test_labels_that_are_equal_are_refused(labels: list[Any]) -> None:
     with pytest.raises(lf.SchemaError, match="are equal"):
         pd.DataFrame({"t": ["a"]}).llm.classify("t", labels, model=Scripted("1"))
+
+
+def test_what_goes_with_a_kept_answer_is_never_that_of_another() -> None:
+    df = pd.DataFrame({"t": ["u", "v"], "label": ["spam", None], "score": [1, pd.NA]})
+    df["score"] = df["score"].astype("Int64")
+    sure = lf.testing.FakeEngine({"spam": 0.1, "ham": 0.9}, choices=True)
+    out = df.llm.classify(
+        "t", ["spam", "ham"], confidence=True, if_exists="fill", model=sure, errors="coerce"
+    )
+    assert out["label"].tolist() == ["spam", "ham"]
+    assert out["label_confidence"].isna().tolist() == [True, False]
+    assert len(sure.requests) == 1
+
+    judge = lf.testing.FakeEngine({"reason": "Full marks.", "score": 5})
+    out = df.llm.judge("Good?", answer="t", n=2, if_exists="fill", model=judge, errors="coerce")
+    assert out["score"].tolist() == [1, 5]
+    assert out[["score_reason", "score_votes", "score_spread"]].iloc[0].isna().all()
+    assert statuses(out) == ["kept", "ok"]
+    assert out.llm.failures().empty
+
+
+def test_fields_of_a_schema_are_filled_each_for_itself() -> None:
+    df = pd.DataFrame({"t": ["u", "v"], "a": ["kept", None]})
+    engine = lf.testing.FakeEngine({"a": "new", "b": 1})
+    out = df.llm.extract("t", {"a": str, "b": int}, if_exists="fill", model=engine)
+    assert out["a"].tolist() == ["kept", "new"]
+    assert out["b"].tolist() == [1, 1]
