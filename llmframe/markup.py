@@ -264,11 +264,14 @@ def facts(pairs: Mapping[str, object] | Iterable[tuple[str, object]]) -> Html:
     )
 
 
-def bars(counts: Mapping[str, float] | Iterable[tuple[object, float]]) -> Html:
+def bars(
+    counts: Mapping[str, float] | Iterable[tuple[object, float]], *, bad: bool = False
+) -> Html:
     """Counts as horizontal bars, the largest one as wide as there is room.
 
     Args:
         counts: Label → count, in the order in which they are shown.
+        bad: They count what went wrong.
 
     Examples:
         >>> print(bars({"timeout": 4, "refused": 1}).count("width:25.0%"))
@@ -278,7 +281,7 @@ def bars(counts: Mapping[str, float] | Iterable[tuple[object, float]]) -> Html:
     most = max((count for _, count in items), default=0) or 1
     lines = (
         f'<tr><th>{escaped(label)}</th><td class="llmframe-number">{count:,}</td>'
-        f'<td class="llmframe-track"><div class="llmframe-fill" '
+        f'<td class="llmframe-track"><div class="llmframe-fill{" llmframe-fill-bad" * bad}" '
         f'style="width:{100 * count / most:.1f}%"></div></td></tr>'
         for label, count in items
     )

@@ -120,8 +120,9 @@ class JobStatus(Sheet):
         return markup.meter(self.ok + self.cached, asked, self.failed)
 
     def toned_state(self) -> markup.Html:
-        """The state in the colour of what it says."""
-        return markup.toned(self.shown_state, _TONES.get(self.state, ""))
+        """The state in the colour of what it says; a job is no success whose rows failed."""
+        tone = _TONES.get(self.state, "")
+        return markup.toned(self.shown_state, "warn" if tone == "good" and self.failed else tone)
 
     def _parts(self) -> Iterable[markup.Html]:
         yield markup.facts([("answered", self.meter()), *self._lines()])
@@ -224,7 +225,7 @@ class Report(Sheet):
         yield markup.facts([("answered", self.status.meter()), *shown])
         if self.kinds:
             yield markup.heading("Failed rows by kind")
-            yield markup.bars(self.kinds)
+            yield markup.bars(self.kinds, bad=True)
         if len(self.latencies) > 1:
             yield markup.heading(f"Latency of {number(len(self.latencies))} requests")
             yield markup.bars(spread(self.latencies, "s"))
