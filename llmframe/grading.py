@@ -39,15 +39,14 @@ def prepare_judge(
     scale: Any = (1, 5),
     explain: bool = True,
     expected: bool = False,
-    n: int = 1,
+    n: int | tuple[int, int] = 1,
     **common: Unpack[Common],
 ) -> Prepared:
     """`judge`: a score a row, by a rubric."""
     own = ("rubric", "answer", "question", "reference", "scale", "explain", "expected", "n")
     given = asked("judge", common, own)
     _bools(explain=explain, expected=expected)
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST:
-        raise ValueError(f"n={n!r}: expected a number of votes from 1 to {_MOST}.")
+    least, votes = _votes(n)
     told, known = rubric_of(rubric), scale_of(scale)
     table = frames.Table(data)
     if answer is None:
@@ -59,24 +58,24 @@ def prepare_judge(
     criteria = tuple(told.described)
     engine = engine_of(given)
     # Probabilities are those of one answer that is nothing but the score.
-    alone = not explain and not criteria and n == 1 and known.is_scored
+    alone = not explain and not criteria and votes == 1 and known.is_scored
     if expected:
-        _check_expected(alone, known.kind, explain, n, bool(criteria))
+        _check_expected(alone, known.kind, explain, votes, bool(criteria))
         if not engine.limits.choices:
             warn_user(
                 f"expected=True: {engine.name}/{engine.model} gives no probabilities of the "
                 f"scores, so score_expected will be NA in every row."
             )
-    if n > 1 and given.temperature is None and engine.limits.temperature:
+    if votes > 1 and given.temperature is None and engine.limits.temperature:
         given = replace(given, temperature=_WARM)
-    elif n > 1 and given.temperature == 0:
+    elif votes > 1 and given.temperature == 0:
         raise ValueError(
-            f"temperature=0 with n={n}: the votes would be one vote, paid {n} times. Leave it out "
-            f"(then it is {_WARM:g}), or n=1."
+            f"temperature=0 with n={n}: the votes would be one vote, paid {least or votes} times. "
+            f"Leave it out (then it is {_WARM:g}), or n=1."
         )
     if given.examples is None and told.examples is not None:
         given = replace(given, examples=told.examples)
-    panel = Votes(known.kind, known.values, n, criteria, told.shares, explain, expected)
+    panel = Votes(known.kind, known.values, votes, criteria, told.shares, explain, expected, least)
     hints = {name: known.type for name in criteria or ("score",)}
     return prepare(
         "judge",
@@ -97,10 +96,37 @@ def prepare_judge(
         labels=known.scores if alone else None,
         choices=known.scores.texts if alone else None,
         panel=panel,
-        more=(f"{n} votes a row, at temperature {given.temperature:g}.",)
-        if n > 1 and given.temperature is not None
-        else (),
+        more=_advice(least, votes, given.temperature),
     )
+
+
+def _votes(n: Any) -> tuple[int, int]:
+    """How many votes are asked first, 0 for all of them, and how many there are.
+
+    Raises:
+        ValueError: `n` is neither a number nor two.
+    """
+    given = n if isinstance(n, tuple) else (n,)
+    numbers = all(isinstance(one, int) and not isinstance(one, bool) for one in given)
+    if numbers and len(given) == 1 and 1 <= given[0] <= _MOST:
+        return 0, given[0]
+    if numbers and len(given) == 2 and 2 <= given[0] <= given[1] <= _MOST:
+        return (0 if given[0] == given[1] else given[0]), given[1]
+    raise ValueError(
+        f"n={n!r}: expected a number of votes from 1 to {_MOST}; or two, such as (2, 5), for how "
+        f"many are asked at least, 2 or more, and at most."
+    )
+
+
+def _advice(least: int, votes: int, temperature: float | None) -> tuple[str, ...]:
+    """What a plan says of the votes."""
+    warmth = "" if temperature is None else f", at temperature {temperature:g}"
+    if least:
+        return (
+            f"{least} to {votes} votes a row{warmth}: more than {least} only where they differ "
+            f"and the others could change the score.",
+        )
+    return (f"{votes} votes a row{warmth}.",) if votes > 1 and warmth else ()
 
 
 def prepare_compare(

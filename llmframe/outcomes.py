@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from llmframe.calls import Call
 from llmframe.journal import BatchRecord, Entry, Journal
+from llmframe.polls import Polls
 from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import Reading
 from llmframe.turnouts import states
-from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, STATUS, Work
+from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, SKIPPED, STATUS, Work
 
 __all__ = [
     "TRIES",
@@ -27,6 +28,9 @@ __all__ = [
     "outcome_of",
     "settle",
 ]
+
+_AT_ONCE: Final = 4096
+"""Requests that are looked up together."""
 
 TRIES: Final = 3
 """Further tries after a timeout, a lost connection, a server error or a lost result."""
@@ -160,7 +164,7 @@ class Outcome:
 
     Attributes:
         work: What was asked.
-        status: Place in `STATUS` for each request.
+        status: Place in `STATUS` for each request; of a vote that no row needs "skipped".
         values: One value a field of the form, for each answered request.
         scores: Log-probability of each label, for the requests that were scored.
         losses: The requests without an answer.
@@ -300,8 +304,9 @@ class Outcome:
                 rows[position] = None
             return rows
         status, places = self.row_status().tolist(), self.work.places.tolist()
+        asked = (self.status != SKIPPED).tolist()
         return [
-            panel.row([values[i] for i in own]) if state in {OK, CACHED} else None
+            panel.row([values[i] for i in own if asked[i]]) if state in {OK, CACHED} else None
             for state, own in zip(status, places, strict=True)
         ]
 
@@ -343,23 +348,27 @@ def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outc
         since: Unix seconds when the job began: older replies count as cached.
     """
     outcome = Outcome(work)
-    for start in range(0, len(work), 4096):
-        places = range(start, min(start + 4096, len(work)))
-        found = journal.replies([work.key(place) for place in places])
-        for place in places:
+    polls = Polls(outcome)
+    places, start = polls.first(), 0
+    while here := places[start : start + _AT_ONCE]:
+        start += _AT_ONCE
+        found = journal.replies([work.key(place) for place in here])
+        for place in here:
             entries = found.get(work.key(place))
             if not entries:
                 continue
             settled = settle(work.call, entries)
             if isinstance(settled, Lost):
-                if is_spent(work.call, settled):
-                    outcome.lose(place, settled)
+                if not is_spent(work.call, settled):
+                    continue
+                outcome.lose(place, settled)
             else:
                 early = since is not None and settled.entry.at < since
                 status = CACHED if early else OK
                 outcome.take(place, settled.entry, settled.reading, status)
                 if settled.again:
                     outcome.again.add(place)
+            places += polls.then(place)[0]
     outcome.decide()
     outcome.doubt(in_doubt(journal))
     return outcome

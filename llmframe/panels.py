@@ -33,8 +33,24 @@ class Panel(ABC):
 
     @property
     @abstractmethod
-    def quorum(self) -> int:
-        """Of those, how many have to be answered; with fewer the row has failed."""
+    def majority(self) -> bool:
+        """Whether more than half of its requests have to be answered, or all of them.
+
+        With fewer the row has failed.
+        """
+
+    @property
+    def sequential(self) -> bool:
+        """Whether some of its requests hang on the answers to the others."""
+        return False
+
+    def more(self, answers: Sequence[Answer | None]) -> int:
+        """Requests that are asked next.
+
+        Args:
+            answers: One for each request so far, in order; None for those without.
+        """
+        return self.size - len(answers)
 
     @property
     def swaps(self) -> bool:
@@ -60,7 +76,8 @@ class Panel(ABC):
         """Values of `fields`.
 
         Args:
-            answers: One a request, in order; None for those without. At least `quorum` are there.
+            answers: One for each request that was asked, in order; None for those without. As
+                many are there as `majority` says.
         """
 
     @abstractmethod
@@ -90,11 +107,12 @@ class Votes(Panel):
     Attributes:
         kind: ``"int"``, ``"bool"`` or ``"category"``.
         scale: The scores, the worst first.
-        votes: How many a row; more than half of them have to be there.
+        votes: How many a row, at most; more than half of those asked have to be there.
         criteria: What is scored apart; empty: the answer as a whole.
         shares: Weight of each criterion in the total.
         explain: Each vote begins with its reason.
         mean: The expected score is wanted.
+        least: How many are asked first, and the others only while these differ; 0: all at once.
     """
 
     kind: str
@@ -104,6 +122,7 @@ class Votes(Panel):
     shares: tuple[float, ...] = ()
     explain: bool = True
     mean: bool = False
+    least: int = 0
 
     @property
     def size(self) -> int:
@@ -111,9 +130,52 @@ class Votes(Panel):
         return self.votes
 
     @property
-    def quorum(self) -> int:
+    def majority(self) -> bool:
         """As `Panel`."""
-        return self.votes // 2 + 1
+        return True
+
+    @property
+    def sequential(self) -> bool:
+        """As `Panel`."""
+        return 0 < self.least < self.votes
+
+    def more(self, answers: Sequence[Answer | None]) -> int:
+        """As `Panel`: as few as may do, so that no vote is asked for which another would not be.
+
+        A row is at its end when all its votes so far say the same, or when the median of all that
+        may come to be is certain.
+        """
+        left = self.votes - len(answers)
+        if not self.sequential:
+            return left
+        given = [answer for answer in answers if answer is not None]
+        total = left + len(given)
+        if total <= self.votes // 2:
+            return 0  # too many have failed, whatever the others say
+        # As many as are wanted at the least, and more than half of those asked.
+        wanted = max(self.least - len(given), len(answers) - 2 * len(given) + 1)
+        at = int(self.explain)
+        for one in range(len(self.criteria) or 1):
+            marks = [answer[at + one] for answer in given]
+            if len(set(marks)) > 1:
+                wanted = max(wanted, self._short(marks, total))
+        return min(left, max(0, wanted))
+
+    def _short(self, marks: Sequence[Any], total: int) -> int:
+        """Votes that are missing, if they agree, until the median of `total` is certain.
+
+        It is a mark when half of all votes are no higher and more than half no lower, wherever
+        the others stand. A vote for that very mark counts for both.
+        """
+        rank = self.scale.index if self.kind == "category" else int
+        ranks = [rank(mark) for mark in marks]
+        return min(
+            max(
+                total - total // 2 - sum(other <= own for other in ranks),
+                total // 2 + 1 - sum(other >= own for other in ranks),
+            )
+            for own in ranks
+        )
 
     @property
     def expected(self) -> bool:
@@ -194,7 +256,8 @@ class Votes(Panel):
 
     def name(self, ask: int) -> str:
         """As `Panel`."""
-        return f"vote {ask + 1} of {self.votes}"
+        most = "at most " if self.sequential else ""
+        return f"vote {ask + 1} of {most}{self.votes}"
 
     def summary(self, rows: Sequence[Answer | None]) -> str:
         """As `Panel`."""
@@ -236,9 +299,9 @@ class Orders(Panel):
         return 1 + self.swap
 
     @property
-    def quorum(self) -> int:
+    def majority(self) -> bool:
         """As `Panel`."""
-        return self.size
+        return False
 
     @property
     def swaps(self) -> bool:

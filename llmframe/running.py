@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from llmframe.brakes import Budget
 from llmframe.engines.base import Engine, Mode
 from llmframe.feeds import Feed
@@ -14,7 +16,7 @@ from llmframe.lanes import Lane
 from llmframe.ledgers import Ledger
 from llmframe.outcomes import Outcome
 from llmframe.progress import Progress, awaited
-from llmframe.work import Work
+from llmframe.work import PENDING, Work
 
 __all__ = ["Running"]
 
@@ -101,6 +103,13 @@ class Running:
     def missing(self) -> list[int]:
         """Places of the requests that are to be sent; before the run starts."""
         return list(self._feed.todo)
+
+    def perhaps(self) -> list[int]:
+        """Places of the requests that are sent besides, if the answers to those want it."""
+        if self.work.call.panel is None or not self.work.call.panel.sequential:
+            return []
+        pending = np.flatnonzero(self.outcome.status[: len(self.work.keys)] == PENDING)
+        return sorted(set(pending.tolist()).difference(self._feed.todo))
 
     def tried(self) -> list[int]:
         """Places of the requests that have replies in the store, good or bad."""

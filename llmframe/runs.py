@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from llmframe.brakes import OUTAGE, Budget, Outage, Quality
 from llmframe.canaries import Canary, Suspects
@@ -22,15 +23,19 @@ from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane, Twin
 from llmframe.ledgers import Ledger
 from llmframe.outcomes import Lost, Outcome, entry_of, settle
+from llmframe.polls import Polls
 from llmframe.proofs import is_proven, prove
 from llmframe.rechecks import Judge, Rechecks
 from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after, no_longer
 from llmframe.running import Running
 from llmframe.schemas.reading import Reading
-from llmframe.work import CACHED, OK, Work
+from llmframe.work import CACHED, OK, STATUS, Work
 
 __all__ = ["Run"]
+
+_AT_ONCE: Final = 4096
+"""Requests that are looked up together."""
 
 
 class Run(Running):
@@ -76,6 +81,7 @@ class Run(Running):
         self.outcome = Outcome(work)
         self.error: BaseException | None = None
         self.ledger = Ledger(work)
+        self._polls = Polls(self.outcome)
         self._journal = journal
         self._budget = budget
         self._control = Control(limit, "drain" if ending else "run")
@@ -98,7 +104,7 @@ class Run(Running):
             job=job,
             keep_prompts=keep_prompts,
             bounded=self._lane is None,
-            stored=self._from_store,
+            stored=self._from_others,
             ended=self._end,
             lane=self._lane,
             alike=self._asks.limits.prefixes,
@@ -115,17 +121,18 @@ class Run(Running):
         """Take from the journal what is answered already; the rest is to be asked."""
         work, feed = self.work, self._feed
         # Calibration first: every label needs it.
-        order = [*range(len(work.keys), len(work)), *range(len(work.keys))]
-        for start in range(0, len(order), 4096):
-            places = order[start : start + 4096]
-            found = self._journal.replies([work.key(place) for place in places])
-            for place in places:
+        places, start = self._polls.first(), 0
+        while here := places[start : start + _AT_ONCE]:
+            start += _AT_ONCE
+            found = self._journal.replies([work.key(place) for place in here])
+            for place in here:
                 entries = found.get(work.key(place))
                 if entries:
                     feed.known[place] = len(entries)
                     self._budget.paid(entries, partial(work.request, place))
                     self.ledger.pay([entry for entry in entries if entry.at >= self._since])
                     if self._from_store(place, entries):
+                        places += self._next(place)
                         continue
                 feed.todo.append(place)
         feed.open = len(feed.todo)
@@ -147,6 +154,20 @@ class Run(Running):
             self.outcome.again.add(place)
         self.ledger.settle("ok" if own else "cached", place)
         return True
+
+    def _from_others(self, place: int, entries: list[Entry]) -> bool:
+        """As `_from_store`, for replies that came meanwhile. Holds the lock."""
+        settled = self._from_store(place, entries)
+        if settled:
+            self._feed.add(self._next(place))
+        return settled
+
+    def _next(self, place: int) -> list[int]:
+        """What is asked now that a request is at its end: votes that hang on it."""
+        more, never = self._polls.then(place)
+        for other in never:
+            self.ledger.settle(STATUS[self.outcome.status[place]], other)
+        return more
 
     def run(self) -> None:
         """Answer everything that is open; returns when nothing is, or when the job must stop."""
@@ -280,6 +301,7 @@ class Run(Running):
         if result.latency is not None:
             self._feed.longest = max(self._feed.longest, result.latency)
         self._feed.open -= 1
+        self._feed.add(self._next(flight.place))
         self._feed.canary, self._canary.watches = None, False
         self._suspects.convict()
         self._answered = True
@@ -317,6 +339,7 @@ class Run(Running):
             lost = Lost(failure, result.text, flight.attempt, result.request_id)
             self._lose(flight.place, lost)
             self._feed.open -= 1
+            self._feed.add(self._next(flight.place))
         elif not self.work.can_ask(flight.place):
             self._feed.open -= 1
             self._feed.unasked += 1

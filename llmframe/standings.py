@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from llmframe.accounts import account
 from llmframe.calls import Call
 from llmframe.errors import StoreError
 from llmframe.journal import BatchRecord, JobRecord, Journal, Tally
 from llmframe.lanes import READER, UNSENT
-from llmframe.outcomes import Lost, Outcome, in_doubt, is_spent
+from llmframe.outcomes import Lost, Outcome, in_doubt, is_spent, outcome_of
 from llmframe.progress import Awaited
 from llmframe.results import KINDS, Failure
 from llmframe.stored import stored_work
@@ -77,6 +78,11 @@ def _counted(
         work = stored_work(journal, record, call)
     except StoreError:  # its process died while it stored the rows
         return {"pending": record.count, "in_doubt": 0}, record.spent
+    if call.panel is not None and call.panel.sequential:
+        # Whether a row needs another vote is told by what its votes say.
+        counts = outcome_of(work, journal, record.created).answers()
+        paid = account(journal, work.keys, record.created).cost
+        return counts, record.spent if record.finished is not None else paid
     if record.counts and record.finished is not None:
         return _answered_since(work, journal, record, record.finished), record.spent
     outcome, costs = Outcome(work), []

@@ -222,6 +222,11 @@ class Stock:
             self._offer_places([flight.place for flight in flights])
             self.cond.notify_all()
 
+    def add(self, places: list[int]) -> None:
+        """More requests are open. Holds the lock."""
+        self.open += len(places)
+        self._offer_places(places)
+
     def _offer_places(self, places: list[int]) -> None:
         """To be asked, where this process has what to ask."""
         able = [place for place in places if self._work.can_ask(place)]

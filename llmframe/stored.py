@@ -48,7 +48,7 @@ class StoredWork(Work):
 
     def can_ask(self, place: int) -> bool:
         """Whether the prompt of request `place` is in the journal."""
-        return place >= len(self.keys) or self._messages(self.keys[place]) is not None
+        return place >= len(self.keys) or self._prompt(place) is not None
 
     def request(self, place: int) -> Request:
         """Request `place`; without messages where `can_ask` says no."""
@@ -59,11 +59,19 @@ class StoredWork(Work):
         return Request(
             key,
             self.row_of(place),
-            self._messages(key) or (),
+            self._prompt(place) or (),
             call.form.schema,
             call.choices,
             self.sampling(place),
         )
+
+    def _prompt(self, place: int) -> tuple[Message, ...] | None:
+        """The prompt of request `place`, or that of another vote on its row, which is the same."""
+        same = [place]
+        if self.call.panel is not None and not self.call.panel.swaps:
+            same += self.places[self.row_of(place)].tolist()
+        found = (self._messages(self.keys[own]) for own in same)
+        return next((messages for messages in found if messages is not None), None)
 
     def _messages(self, key: bytes) -> tuple[Message, ...] | None:
         stored = self.journal.prompt(key)

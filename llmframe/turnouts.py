@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from llmframe.errors import RowsFailedWarning, warn_user
 from llmframe.panels import Panel
-from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING
+from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, SKIPPED
 
 if TYPE_CHECKING:
     from llmframe.calls import Call
@@ -28,7 +28,8 @@ def states(requests: npt.NDArray[np.uint8], panel: Panel | None) -> npt.NDArray[
     if panel is None:
         return requests[:, 0]
     new, old = requests == OK, requests == CACHED
-    enough = (new | old).sum(axis=1) >= panel.quorum
+    asked = (requests != SKIPPED).sum(axis=1)
+    enough = (new | old).sum(axis=1) >= (asked // 2 + 1 if panel.majority else asked)
     found = np.where(enough, np.where(new.any(axis=1), OK, CACHED), FAILED)
     # What is still to come may change the row.
     for open_ in (PENDING, IN_DOUBT):

@@ -190,6 +190,11 @@ def audit(
         if paired:
             return prepare_compare(data, a, b, wording, **texts)
         votes = _VOTES if n is None else n
+        if isinstance(votes, tuple):
+            raise TypeError(
+                f"audit() takes one number as n=, not {votes}: votes that stop where they agree "
+                f"agree more often than the judge does. Nothing was sent."
+            )
         return prepare_judge(data, wording, answer=answer, n=votes, **texts)
 
     calls = [prepared(wording) for wording in (rubric, again) if wording is not None]
