@@ -310,6 +310,17 @@ class Outcome:
             for state, own in zip(status, places, strict=True)
         ]
 
+    def votes(self) -> tuple[int, int]:
+        """Votes that were asked one after another, and those never asked; each request once.
+
+        Of votes that are asked all at once there are none.
+        """
+        panel = self.work.call.panel
+        if panel is None or not panel.sequential:
+            return 0, 0
+        asked = np.isin(self.status, (OK, CACHED, FAILED))
+        return int(asked.sum()), int((self.status == SKIPPED).sum())
+
     def column(self, place: int) -> list[Any]:
         """Values of output column `place`, one a row of the frame; None where there is none."""
         return column(self.rows(), place)
@@ -351,7 +362,7 @@ def outcome_of(work: Work, journal: Journal, since: float | None = None) -> Outc
     polls = Polls(outcome)
     places, start = polls.first(), 0
     while here := places[start : start + _AT_ONCE]:
-        start += _AT_ONCE
+        start += len(here)
         found = journal.replies([work.key(place) for place in here])
         for place in here:
             entries = found.get(work.key(place))

@@ -36,7 +36,8 @@ class Plan(Sheet):
     Attributes:
         model: Engine and model.
         rows: Rows of the frame.
-        requests: Distinct requests that would be sent.
+        requests: Distinct requests that would be sent; where more may follow, as with votes that
+            are asked one after another, at the least.
         cached: Rows that are answered already.
         skipped: Rows with a missing cell.
         unrenderable: Rows whose prompt cannot be rendered.
@@ -58,6 +59,8 @@ class Plan(Sheet):
         kept: Rows that had a value already, under ``if_exists="fill"``.
         marked: Tokens at the start of each prompt that the provider's prompt cache is told of;
             an estimate. 0: none, or a provider that caches unasked.
+        requests_most: Distinct requests if every row needed all that may follow; else `requests`.
+        cost_most: Expected US$ of these, by the path of this call; None where unknown.
     """
 
     model: str
@@ -81,6 +84,8 @@ class Plan(Sheet):
     interval: tuple[float, float] | None = None
     kept: int = 0
     marked: int = 0
+    requests_most: int = 0
+    cost_most: float | None = None
 
     @property
     def expected(self) -> float | None:
@@ -93,7 +98,8 @@ class Plan(Sheet):
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "rows", number(self.rows)
-        yield "to send", number(self.requests)
+        more = self.requests_most > self.requests
+        yield "to send", f"{number(self.requests)} at least" if more else number(self.requests)
         yield "cached", number(self.cached)
         yield "skipped", number(self.skipped)
         if self.kept:
@@ -106,6 +112,8 @@ class Plan(Sheet):
         yield name, f"{money(self.cost)} expected, {money(self.cost_limit)} at most"
         if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
             yield "cost as a batch", money(self.cost_batch)
+        if more:
+            yield "if all is asked", f"{number(self.requests_most)}, {money(self.cost_most)}"
         if self.sample:
             bought = f"{number(self.pilot)} rows for {money(self.spent)}, kept"
             before = f"{number(self.sample)} rows have replies, nothing bought"
@@ -218,8 +226,12 @@ def price_of(engine: Engine | BatchEngine, *, batch: bool = False) -> Price | No
 
 def estimate(work: Work, run: Run, engine: Engine | BatchEngine) -> tuple[int, int]:
     """Input and output tokens that what `run` would send is expected to take."""
+    return _tokens(work, [place for place in run.missing() if place < len(work.keys)], engine)
+
+
+def _tokens(work: Work, places: Sequence[int], engine: Engine | BatchEngine) -> tuple[int, int]:
+    """Input and output tokens that some requests are expected to take."""
     call = work.call
-    places = [place for place in run.missing() if place < len(work.keys)]
     step = max(1, len(places) // _SAMPLE)
     sizes = [
         sum(estimate_tokens(str(message["content"])) for message in work.request(p).messages)
@@ -257,9 +269,10 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     """
     call = work.call
     places = [place for place in run.missing() if place < len(work.keys)]
-    tokens = estimate(work, run, engine)
+    everything = places + run.perhaps()
+    tokens, tokens_most = (_tokens(work, own, engine) for own in (places, everything))
     limit = call.sent.max_tokens
-    usage, most = Usage(*tokens), Usage(tokens[0], len(places) * (limit or 0))
+    usage, most = Usage(*tokens), Usage(tokens_most[0], len(everything) * (limit or 0))
     in_process = engine.limits.in_process
     live, batch = price_of(engine), price_of(engine, batch=True)
     counts = run.outcome.counts()
@@ -270,6 +283,7 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     keys = tuple(None if i < 0 else work.keys[i].hex() for i in work.places[:, 0].tolist())
     expected = live.cost(usage) if live else None
     expected_batch = batch.cost(usage) if batch else None
+    here = live if run.lane is None else batch
     guess = batch.guess if batch else ""
     fits = path(
         len(places),
@@ -308,4 +322,6 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
         batch=run.lane is not None,
         kept=counts["kept"],
         marked=estimate_tokens(start) if start else 0,
+        requests_most=len(everything),
+        cost_most=here.cost(Usage(*tokens_most)) if here else None,
     )

@@ -146,6 +146,9 @@ class Report(Sheet):
         estimate: US$ that the job was expected to cost when it was submitted; None where unknown.
         saved: US$ that the provider's prompt cache saved, less what writing to it cost.
         came_to: What a judge's rows came to, and how many of them have a score; else empty.
+        votes: Of votes that are asked one after another, how many were; those that were answered
+            before count.
+        votes_spared: Votes that were never asked, as the others had settled their rows.
     """
 
     status: JobStatus
@@ -161,6 +164,8 @@ class Report(Sheet):
     estimate: float | None = None
     saved: float = 0.0
     came_to: str = ""
+    votes: int = 0
+    votes_spared: int = 0
 
     def _title(self) -> str:
         done = self.status.ok + self.status.cached
@@ -178,6 +183,10 @@ class Report(Sheet):
         yield from self.status.standing()
         if self.came_to:
             yield "came to", self.came_to
+        if self.votes:
+            most = self.votes + self.votes_spared
+            spared = f"{number(self.votes_spared)} ({self.votes_spared / most:.0%}) spared"
+            yield "votes", f"{number(self.votes)} of {number(most)} asked, {spared}"
         usage = self.status.usage
         if usage is not None:
             yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"

@@ -123,7 +123,7 @@ class Run(Running):
         # Calibration first: every label needs it.
         places, start = self._polls.first(), 0
         while here := places[start : start + _AT_ONCE]:
-            start += _AT_ONCE
+            start += len(here)
             found = self._journal.replies([work.key(place) for place in here])
             for place in here:
                 entries = found.get(work.key(place))

@@ -134,7 +134,7 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
     rows = pilots.spread(sorted(untried), wanted)
     known = pilots.spread(sorted(tried), count - len(rows))
     bought = [place for row in rows for place in untried[row]]
-    sample = bought + [place for row in known for place in tried[row]]
+    sample = [[place] for place in bought + [place for row in known for place in tried[row]]]
     if bought:
         asked = np.zeros(work.count, dtype=bool)
         asked[rows] = True
@@ -142,7 +142,13 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
         homes.check(live)
         submit(replace(prepared, engine=live, asked=asked, progress=False)).check()
         _, work, run, _ = _start(prepared, "plan")
-    found = journal.replies([work.keys[place] for place in sample])
+    left = len(run.missing())
+    if work.call.panel is not None and work.call.panel.sequential:
+        # How many votes a row takes is what a pilot is to tell.
+        sample = [work.places[row].tolist() for row in (*rows, *known)]
+        bought = [place for row in rows for place in work.places[row].tolist()]
+        left = len(_by_row(work, run.missing()))
+    found = journal.replies([work.keys[place] for unit in sample for place in unit])
     paid = {
         key: sum(e.cost for e in entries if e.cost is not None) for key, entries in found.items()
     }
@@ -152,13 +158,14 @@ def plan(prepared: Prepared, *, pilot: int = 0) -> Plan:
         return planned
     # At the price of the path that the rest takes, whatever path these took.
     costs = [
-        sum(price.cost(e.usage) for e in entries if e.usage is not None)
-        for entries in found.values()
+        sum(price.cost(e.usage) for key in keys for e in found.get(key, ()) if e.usage is not None)
+        for keys in ([work.keys[place] for place in unit] for unit in sample)
+        if any(key in found for key in keys)
     ]
     return replace(
         planned,
         spent=sum(paid.get(work.keys[place], 0.0) for place in bought),
-        interval=pilots.interval(costs, len(run.missing())),
+        interval=pilots.interval(costs, left),
     )
 
 

@@ -27,6 +27,7 @@ def report_of(status: JobStatus, run: Run, conflicts: int, estimate: float | Non
         estimate: US$ that the job was expected to cost.
     """
     ledger, panel = run.ledger, run.work.call.panel
+    votes, spared = run.outcome.votes()
     return Report(
         status,
         kinds=_kinds(run.outcome),
@@ -41,6 +42,8 @@ def report_of(status: JobStatus, run: Run, conflicts: int, estimate: float | Non
         estimate=estimate,
         saved=ledger.saved,
         came_to="" if panel is None else panel.summary(run.outcome.rows()),
+        votes=votes,
+        votes_spared=spared,
     )
 
 
@@ -76,13 +79,17 @@ def stored_report(
     except StoreError:  # its process died while it stored the rows
         return report
     paid = account(journal, [*work.keys, *work.aux], record.created)
+    outcome = outcome_of(work, journal, record.created)
+    votes, spared = outcome.votes()
     return replace(
         report,
         status=replace(status, usage=paid.usage),
-        kinds=_kinds(outcome_of(work, journal, record.created)),
+        kinds=_kinds(outcome),
         latencies=tuple(paid.latencies),
         models=tuple(sorted(paid.models)),
         maybe_paid=paid.maybe_paid,
+        votes=votes,
+        votes_spared=spared,
     )
 
 
