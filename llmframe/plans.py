@@ -94,12 +94,20 @@ class Plan(Sheet):
 
     def _title(self) -> str:
         sent = f"{number(self.pilot)} rows of a pilot sent" if self.pilot else "nothing sent"
-        return f"Plan for {self.model}: {number(self.requests)} requests, {sent}"
+        return f"Plan for {self.model}: {self._sends} requests, {sent}"
+
+    @property
+    def _may_send_more(self) -> bool:
+        return self.requests_most > self.requests
+
+    @property
+    def _sends(self) -> str:
+        most = f" to {number(self.requests_most)}" if self._may_send_more else ""
+        return f"{number(self.requests)}{most}"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "rows", number(self.rows)
-        more = self.requests_most > self.requests
-        yield "to send", f"{number(self.requests)} at least" if more else number(self.requests)
+        yield "to send", self._sends
         yield "cached", number(self.cached)
         yield "skipped", number(self.skipped)
         if self.kept:
@@ -112,8 +120,8 @@ class Plan(Sheet):
         yield name, f"{money(self.cost)} expected, {money(self.cost_limit)} at most"
         if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
             yield "cost as a batch", money(self.cost_batch)
-        if more:
-            yield "if all is asked", f"{number(self.requests_most)}, {money(self.cost_most)}"
+        if self._may_send_more:
+            yield "with all votes", f"{money(self.cost_most)} expected"
         if self.sample:
             bought = f"{number(self.pilot)} rows for {money(self.spent)}, kept"
             before = f"{number(self.sample)} rows have replies, nothing bought"
@@ -137,13 +145,15 @@ class Plan(Sheet):
             before = before or lines
 
     def _parts(self) -> Iterable[markup.Html]:
-        costs = {"cost", "cost live", "cost as a batch", "advice"}
+        costs = {"cost", "cost live", "cost as a batch", "with all votes", "advice"}
         yield markup.facts((name, value) for name, value in self._lines() if name not in costs)
         yield markup.heading("Cost")
         here = " (this call)"
         rows = [("live" + here * (not self.batch), money(self.cost), money(self.cost_limit))]
         if self.cost_batch is not None and (self.batch or self.cost_batch != self.cost):
             rows.append(("as a batch" + here * self.batch, money(self.cost_batch), ""))
+        if self._may_send_more:
+            rows.append(("with all votes" + here, money(self.cost_most), ""))
         yield markup.table(["", "expected", "at most"], rows, numeric=(1, 2))
         for sentence in self.advice:
             yield markup.note(sentence)
