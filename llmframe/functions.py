@@ -180,7 +180,8 @@ def judge(data: Any, rubric: Any, **keywords: Any) -> Any:
         n: Votes a row, each a request of its own, at temperature 1 where you give none. The score
             is their median (of an even number the lower of the middle two); ``score_spread`` says
             how far they are apart, and ``score_votes`` lists them. A row with half of its votes
-            or more missing has no score.
+            or more missing has no score. ``(2, 5)`` asks two at first, and a row whose votes
+            differ on, up to five, until no vote that is left could change its score.
         **keywords: Keywords of every verb.
 
     Returns:

@@ -261,7 +261,7 @@ class Outcome:
             parts = ["unsure" if value is None else str(value)[:limit] for value in values]
             if len(parts) > 1:
                 parts = [f"{name}: {part}" for name, part in zip(names, parts, strict=False)]
-            shown.append((int(self.work.first[place]), ", ".join(parts)[:limit]))
+            shown.append((self.work.row_of(place), ", ".join(parts)[:limit]))
         return shown
 
     def doubt(self, keys: Container[bytes]) -> None:

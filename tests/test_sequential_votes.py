@@ -144,7 +144,9 @@ def test_only_rows_whose_votes_differ_are_asked_again(df: pd.DataFrame) -> None:
     assert "15 of 20 asked" in report._repr_html_()
     assert job.status().counts["ok"] == 4
     assert job._run is not None
-    assert job._run.progress().done == 4
+    progress = job._run.progress(watched=True)
+    assert progress.done == 4
+    assert {position for position, _ in progress.latest} <= set(range(4)), "rows, not requests"
 
     again = df.llm.judge(RUBRIC, answer="t", n=(2, 5), seed=0, model=engine)
     assert len(engine.requests) == 15
@@ -267,7 +269,7 @@ def test_identical_rows_share_their_votes_unless_told_otherwise() -> None:
 
 
 def test_on_a_series_awaited_and_with_binary_scores() -> None:
-    said = pd.Series(list(SAID), name="t")
+    said: Any = pd.Series(list(SAID), name="t")
     engine = lf.testing.FakeEngine(lambda request: scored(voting(request)["score"] > 3))
     keywords: dict[str, Any] = {"scale": "binary", "n": (2, 3), "seed": 0, "model": engine}
     out = said.llm.judge(RUBRIC, **keywords)

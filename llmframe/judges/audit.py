@@ -135,7 +135,8 @@ def audit(
         again: The rubric, or the criterion, in other words: asked too.
         truth: Column of what people say: scores, or ``"a"``, ``"b"`` and ``"tie"``; NA where
             nobody said. With it a liking for length is told from longer answers being better.
-        n: Votes a row, for `answer` alone; 3 by default, 1 leaves self-consistency out.
+        n: Votes a row, a single number, for `answer` alone; 3 by default, 1 leaves
+            self-consistency out.
         confidence: Of the intervals in the table.
         plan: True: say what it would send and cost, and send nothing.
         **keywords: Of `judge` (``scale``, ``explain``) or `compare` (``ties``, ``explain``), and
