@@ -279,8 +279,11 @@ def plan_of(work: Work, run: Run, engine: Engine | BatchEngine, advice: Iterable
     """
     call = work.call
     places = [place for place in run.missing() if place < len(work.keys)]
-    everything = places + run.perhaps()
-    tokens, tokens_most = (_tokens(work, own, engine) for own in (places, everything))
+    tokens = tokens_most = estimate(work, run, engine)
+    everything = places
+    if perhaps := run.perhaps():
+        everything = places + perhaps
+        tokens_most = _tokens(work, everything, engine)
     limit = call.sent.max_tokens
     usage, most = Usage(*tokens), Usage(tokens_most[0], len(everything) * (limit or 0))
     in_process = engine.limits.in_process

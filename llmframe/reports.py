@@ -143,7 +143,8 @@ class Report(Sheet):
         conflicts: Of those, replies that differ from the first.
         repaired: Answers that needed the error told, or a tolerant reading.
         error: What ended the job early.
-        estimate: US$ that the job was expected to cost when it was submitted; None where unknown.
+        estimate: US$ that the job was expected to cost when it was submitted, of votes that are
+            asked one after another the least; None where unknown.
         saved: US$ that the provider's prompt cache saved, less what writing to it cost.
         came_to: What a judge's rows came to, and how many of them have a score; else empty.
         votes: Of votes that are asked one after another, how many were; those that were answered
@@ -176,7 +177,8 @@ class Report(Sheet):
         # A model on this machine costs nothing, and was expected to.
         if self.estimate is None or cost is None or self.estimate == cost == 0:
             return money(cost)
-        return f"{money(cost)} (the plan expected {money(self.estimate)})"
+        least = "at least " if self.votes else ""
+        return f"{money(cost)} (the plan expected {least}{money(self.estimate)})"
 
     def _lines(self) -> Iterable[tuple[str, str]]:
         yield "state", self.status.shown_state

@@ -30,7 +30,7 @@ from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after, no_longer
 from llmframe.running import Running
 from llmframe.schemas.reading import Reading
-from llmframe.work import CACHED, OK, STATUS, Work
+from llmframe.work import CACHED, FAILED, OK, STATUS, Work
 
 __all__ = ["Run"]
 
@@ -165,8 +165,11 @@ class Run(Running):
     def _next(self, place: int) -> list[int]:
         """What is asked now that a request is at its end: votes that hang on it."""
         more, never = self._polls.then(place)
-        for other in never:
-            self.ledger.settle(STATUS[self.outcome.status[place]], other)
+        if never:
+            own = self.outcome.status[self.work.places[self.work.row_of(place)]]
+            status = next((s for s in (OK, CACHED) if s in own), FAILED)
+            for other in never:
+                self.ledger.settle(STATUS[status], other)
         return more
 
     def run(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -338,6 +339,70 @@ def test_a_stored_call_is_the_call(df: pd.DataFrame) -> None:
     assert read.panel.sequential
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_whenever_it_stops_it_goes_on_and_asks_no_vote_twice(data: Any) -> None:
+    no = Failure("refused", "no")
+    votes = st.lists(st.sampled_from([1, 2, 3, no]), min_size=6, max_size=6)
+    said = data.draw(st.lists(votes, min_size=1, max_size=5))
+    least = data.draw(st.integers(2, 5))
+    stops = data.draw(st.lists(st.integers(1, 12), max_size=3))
+    panel = Votes("int", (1, 2, 3), 6, explain=False, least=least)
+    expected = []
+    for own in said:
+        asked = 0
+        while more := panel.more([None if v is no else (v,) for v in own[:asked]]):
+            asked += more
+        expected.append(own[:asked])
+    sent: Counter[tuple[int, int]] = Counter()
+    left = 0
+
+    def answer(request: Request) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return Failure("provider_error", "closed", fatal=True)
+        row = int(str(request.messages[-1]["content"]).split("row-")[1].split()[0])
+        seed = request.sampling.seed or 0
+        sent[row, seed] += 1
+        vote = said[row][seed]
+        return vote if isinstance(vote, Failure) else {"score": vote}
+
+    engine = lf.testing.FakeEngine(answer)
+    df = pd.DataFrame({"t": [f"row-{k} ." for k in range(len(said))]})
+
+    def judge() -> Any:
+        return df.llm.judge(
+            RUBRIC,
+            answer="t",
+            scale=(1, 3),
+            explain=False,
+            n=(least, 6),
+            seed=0,
+            concurrency=1,
+            errors="coerce",
+            model=engine,
+        )
+
+    for stop in stops:
+        left = stop
+        with contextlib.suppress(lf.EngineError):
+            judge()
+        assert sent.total() <= sum(stops)
+    left = 1000
+    out = judge()
+
+    assert set(sent.values()) <= {1}
+    for row, own in enumerate(expected):
+        assert sum(asked_row == row for asked_row, _ in sent) == len(own)
+        marks = [vote for vote in own if vote is not no]
+        if 2 * len(marks) > len(own):
+            assert out["score"][row] == median_low(marks)
+            assert out["score_votes"][row] == [None if v is no else v for v in own]
+        else:
+            assert out["score"].isna()[row]
+
+
 # -- a server, and processes that end ------------------------------------------------------------
 
 
@@ -383,6 +448,16 @@ def test_a_job_that_was_stopped_goes_on_and_pays_nothing_twice(
     assert out["score"].tolist() == SCORES
 
 
+def test_two_calls_at_once_share_every_vote(serve: Any, df: pd.DataFrame) -> None:
+    server = serve(lambda seen: Reply(text=reply(seen), delay=0.02))
+    call: dict[str, Any] = {"answer": "t", "n": (2, 5), "seed": 0}
+    jobs = [df.llm.submit.judge(RUBRIC, model=openai(server), **call) for _ in range(2)]
+    first, second = (job.result() for job in jobs)
+    assert first["score"].tolist() == second["score"].tolist() == SCORES
+    assert first["score_votes"].tolist() == second["score_votes"].tolist()
+    assert server.count == 15
+
+
 CHILD = """
 import json, sys
 import pandas as pd, llmframe as lf
@@ -393,6 +468,7 @@ df.llm.judge(task["rubric"], answer="t", n=(2, 5), seed=0, model=engine, progres
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_at_most_what_was_in_flight(serve: Any, home: Path) -> None:
     held = threading.Event()
 
@@ -437,6 +513,19 @@ def test_in_batches_each_round_is_a_batch_of_the_rows_that_are_open(df: pd.DataF
     # The first vote went ahead live; then 7, two more of three rows, and one more of one.
     assert [count for _, count in engine.submits] == [7, 6, 1]
     assert Counter(r.key for r in engine.requests).most_common(1)[0][1] == 1
+
+
+def test_finish_asks_the_votes_that_are_left_live(df: pd.DataFrame) -> None:
+    engine = lf.testing.FakeBatchEngine(voting, polls=1_000_000)
+    with lf.set_options(poll_interval=0.02):
+        job = df.llm.submit.judge(RUBRIC, answer="t", n=(2, 5), seed=0, model=engine)
+        while not job._batches():
+            threading.Event().wait(0.02)
+        job.finish()
+    out = job.join()
+    assert out["score"].tolist() == SCORES
+    assert [len(votes) for votes in out["score_votes"]] == list(ASKED.values())
+    assert len(engine.created) == 1
 
 
 def answer_line(body: dict[str, Any]) -> str:
