@@ -30,12 +30,12 @@ from llmframe.notices import foreign, tell
 from llmframe.outcomes import Outcome, in_doubt, outcome_of
 from llmframe.reopened import remember, stored_failures, with_code
 from llmframe.reports import JobStatus, Report, Trace
-from llmframe.retold import judged
+from llmframe.retold import traced
 from llmframe.standings import standing
 from llmframe.stored import stored_work
 from llmframe.summaries import report_of, stored_report
 from llmframe.verdicts import judged_together
-from llmframe.work import KEPT, Work, compiled
+from llmframe.work import Work, compiled
 
 __all__ = ["Job"]
 
@@ -323,17 +323,7 @@ class Job(Awaited):
 
     def trace_row(self, work: Work, row: int, shown: str) -> Trace:
         """As `trace`, for the row at a place of `work`; `shown` is its label."""
-        places = list(dict.fromkeys(work.places[row].tolist()))
-        if places[0] < 0:
-            failure = work.failures.get(row)
-            note = "it had a value, which was kept"
-            if work.status[row] != KEPT:
-                note = failure.message if failure else "a cell is missing"
-            return Trace(shown, (), (), note)
-        found = self._journal.replies([work.keys[place] for place in places])
-        entries = [entry for place in places for entry in found.get(work.keys[place], [])]
-        # Further requests of the row are that text once more, or its parts in another order.
-        return Trace(shown, work.request(places[0]).messages, judged(work.call, entries))
+        return traced(work, row, shown, self._journal)
 
     def on(self, df: Any, call: Call | None = None) -> Outcome:
         """What became of the rows of `df`, matched by key."""

@@ -252,12 +252,14 @@ class Trace(Sheet):
         replies: Every reply, in order: text, finish, usage, model, request_id, kind, and the
             message: why it is no answer, or what was coerced in one that is.
         note: Why there was no request, where there was none.
+        names: What each reply is to, where a row has several requests: ``"vote 2 of 3"``.
     """
 
     label: str
     messages: tuple[Message, ...]
     replies: tuple[Entry, ...]
     note: str | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def attempts(self) -> int:
@@ -279,6 +281,10 @@ class Trace(Sheet):
         """Tokens over all replies."""
         return sum((entry.usage for entry in self.replies if entry.usage), Usage())
 
+    def _name(self, place: int) -> str:
+        """What reply number `place`, from 1, is called."""
+        return f"reply {place}" + (f", {self.names[place - 1]}" if self.names else "")
+
     def _title(self) -> str:
         replies = "1 reply" if self.attempts == 1 else f"{self.attempts} replies"
         return f"Row {self.label}: {self.note or replies}"
@@ -289,7 +295,7 @@ class Trace(Sheet):
             usage = entry.usage or Usage()
             said = f"{entry.kind}: {entry.message}" if entry.message else entry.kind
             yield (
-                f"reply {place}",
+                self._name(place),
                 f"{said}; {entry.model or 'model unknown'}, {number(usage.input_tokens)} tokens "
                 f"in, {number(usage.output_tokens)} out, {money(entry.cost)}"
                 + (f", request {entry.request_id}" if entry.request_id else ""),
@@ -312,7 +318,7 @@ class Trace(Sheet):
             if entry.asked:
                 yield markup.heading(f"Asked before reply {place}")
                 yield markup.text(entry.asked)
-            yield markup.heading(f"Reply {place}")
+            yield markup.heading(self._name(place).capitalize())
             yield markup.text("(no text)" if entry.text is None else entry.text)
             if entry.reasoning:
                 yield markup.details("the model's own thinking", markup.text(entry.reasoning))

@@ -6,15 +6,42 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from llmframe.calls import Call
-from llmframe.journal import Entry
+from llmframe.journal import Entry, Journal
 from llmframe.label_scores import probabilities
 from llmframe.labels import Labels
 from llmframe.outcomes import as_result
+from llmframe.reports import Trace
+from llmframe.work import KEPT, Work
 
-__all__ = ["judged"]
+__all__ = ["judged", "traced"]
 
 _RANKED: Final = 10
 """Labels that are shown with their probabilities."""
+
+
+def traced(work: Work, row: int, shown: str, journal: Journal) -> Trace:
+    """How one row's answer came to be.
+
+    Args:
+        work: All rows, compiled.
+        row: Its place among them.
+        shown: Its label.
+        journal: Where the replies are.
+    """
+    places = list(dict.fromkeys(work.places[row].tolist()))
+    if places[0] < 0:
+        failure = work.failures.get(row)
+        note = "it had a value, which was kept"
+        if work.status[row] != KEPT:
+            note = failure.message if failure else "a cell is missing"
+        return Trace(shown, (), (), note)
+    found = journal.replies([work.keys[place] for place in places])
+    told = [(ask, entry) for ask, p in enumerate(places) for entry in found.get(work.keys[p], [])]
+    panel = work.call.panel
+    names = () if panel is None or panel.size == 1 else tuple(panel.name(ask) for ask, _ in told)
+    entries = judged(work.call, [entry for _, entry in told])
+    # Further requests of the row are that text once more, or its parts in another order.
+    return Trace(shown, work.request(places[0]).messages, entries, names=names)
 
 
 def judged(call: Call, entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from llmframe.errors import RowsFailedWarning, warn_user
 from llmframe.panels import Panel
+from llmframe.results import KINDS
 from llmframe.work import CACHED, FAILED, IN_DOUBT, OK, PENDING, SKIPPED
 
 if TYPE_CHECKING:
@@ -69,11 +71,21 @@ def warn_of_panel(panel: Panel, outcome: Outcome) -> None:
     """Say what a row with an answer does not show: failed votes, pairs without a winner."""
     work = outcome.work
     good = np.isin(outcome.row_status(), (OK, CACHED))
-    partly = int((outcome.status[work.places[good]] == FAILED).any(axis=1).sum())
-    if partly:
+    failed = (outcome.status[work.places] == FAILED) & good[:, None]
+    if failed.any():
+        lost = [outcome.losses[place].failure for place in work.places[failed].tolist()]
+        kinds = Counter(failure.kind for failure in lost)
+        told = sum(n for kind, n in kinds.items() if kind in KINDS and KINDS[kind].rerun == "told")
+        again = "the same call asks only these"
+        if told == len(lost):
+            again = 'the provider refused these, so only retry="all" asks them again'
+        elif told:
+            again += f', less the {told:,} that the provider refused (retry="all" asks them too)'
+        listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
         warn_user(
-            f"{partly:,} of {work.count:,} rows are scored although some of their votes failed: "
-            f"those are None in the list of votes. The same call asks only these.",
+            f"{int(failed.any(axis=1).sum()):,} of {work.count:,} rows are scored although some of "
+            f"their votes failed ({listed}), which count for nothing; {again}. "
+            f"out.llm.trace(label) shows each reply.",
             RowsFailedWarning,
         )
     if panel.size > 1 and (notice := panel.notice(outcome.rows())) is not None:

@@ -292,7 +292,10 @@ def test_a_row_counts_by_more_than_half_of_its_votes() -> None:
     assert failures.index.tolist() == [1]
     assert "of 3: no" in failures["message"].iloc[0]
     told = of(caught, lf.RowsFailedWarning)
-    assert any("1 of 3 rows are scored although some of their votes failed" in t for t in told)
+    [partly] = [t for t in told if "1 of 3 rows are scored although some of their votes" in t]
+    assert (
+        "failed (1 refused), which count for nothing; the provider refused these, so only" in partly
+    )
 
 
 def test_each_vote_has_a_seed_of_its_own(df: pd.DataFrame) -> None:
@@ -469,7 +472,12 @@ def test_details_and_trace_are_of_all_votes(df: pd.DataFrame) -> None:
     out = df.llm.judge(RUBRIC, answer="a", n=3, details=True, model=engine)
     one = df.llm.judge(RUBRIC, answer="a", temperature=1.0, details=True, into="one", model=engine)
     assert out["llm_tokens"].tolist() == [3 * n for n in one["one_tokens"]]
-    assert out.llm.trace("x").attempts == 3
+    trace = out.llm.trace("x")
+    assert trace.attempts == 3
+    assert trace.names == ("vote 1 of 3", "vote 2 of 3", "vote 3 of 3")
+    assert "  reply 2, vote 2 of 3  " in str(trace)
+    assert ">Reply 2, vote 2 of 3<" in trace._repr_html_()
+    assert one.llm.trace("x").names == ()
 
 
 def test_examples_show_the_fields_as_they_are_asked_for(df: pd.DataFrame) -> None:
