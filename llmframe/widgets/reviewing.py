@@ -148,8 +148,10 @@ class ReviewView:
         row = review.current
         marked = row.mark is not None and not row.mark.skipped
         self._fill(row.mark.value if row.mark is not None and marked else row.answer)
+        given = None if row.mark is None else row.mark.reason
         for why in self._why:
-            why.value = (row.mark.reason if row.mark is not None else None) or ""
+            # The model's own stays with its answer, and not with another one that is chosen now.
+            why.value = "" if given is None or given == row.reason else given
         self._named()
 
     def _fill(self, value: Any) -> None:

@@ -125,8 +125,11 @@ def test_a_correction_is_given_its_reason(run: Callable[..., Any]) -> None:
         "field.value, why.value = 'wish', ' It asks. '\nclick('Correct')\nprint(repr(why.value))",
         "print(review.examples()['label_reason'].tolist())",
         "review.previous(); print(why.value)",
+        "review.previous(); print(repr(why.value)); field.value = 'wish'; click('Correct')\n"
+        "review.previous(); review.previous(); print(review.current.mark)",
     )
-    assert printed[1:] == ["''", "''", "['It asks.', 'So.']", "It asks."]
+    assert printed[1:5] == ["''", "''", "['It asks.', 'So.']", "It asks."]
+    assert printed[5] == "''\nMark(value='wish', reason=None, skipped=False)"
 
 
 def test_each_type_has_its_field(run: Callable[..., Any]) -> None:
