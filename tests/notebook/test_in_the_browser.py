@@ -90,7 +90,7 @@ def test_u119_stop_while_the_cell_is_blocked_keeps_the_finished_rows(
     page.see(1, r"provider_error")
     shown = page.see(1, r"(?s)Last answers.*about Topic: ticket \d+")
     assert re.search(r"p50 \d+\.\d+ s, p95 \d+\.\d+ s", shown), shown
-    assert re.search(r"US\$0\.\d+, about US\$0\.\d+ in all, expected US\$", shown), shown
+    assert re.search(r"US\$0\.\d+, about US\$0\.\d+ in all \(the plan expected US\$", shown), shown
     assert re.search(r"Updated \d\d:\d\d:\d\d", shown)
     script.go()
     answered = int(re.search(r"(\d+) answered", first)[1])  # type: ignore[index]
