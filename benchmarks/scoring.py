@@ -34,7 +34,8 @@ import numpy as np
 
 from llmframe.engines.base import Engine
 from llmframe.engines.local import Local
-from llmframe.labels import CONTENT_FREE, Labels, Method, instructions, labels, probabilities
+from llmframe.label_scores import CONTENT_FREE, Method, probabilities
+from llmframe.labels import Labels, instructions, labels
 from llmframe.requests import KeyMaker, Message, Request
 from llmframe.results import Result
 from llmframe.schemas.reading import read

@@ -7,14 +7,14 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
 
-from llmframe.cascades import alone, cascaded, planned
+from llmframe.cascades import acascaded, alone, cascaded, planned
 from llmframe.engines import homes
-from llmframe.errors import on_behalf, user_line, warn_user
+from llmframe.errors import Line, on_behalf, user_line, warn_user
 from llmframe.grading import prepare_compare, prepare_judge
 from llmframe.jobs import Job
 from llmframe.jsonl import from_jsonl, to_jsonl
@@ -65,29 +65,38 @@ def _shown(prepared: Prepared) -> Job:
 
 
 def _aresult(prepared: Prepared) -> Coroutine[Any, Any, Any]:
-    alone(prepared)
     line = user_line()
+
+    async def awaited() -> Any:
+        if prepared.stronger is not None:
+            return await acascaded(prepared, line, partial(_ajoined, line))
+        _, out = await _ajoined(line, prepared, lambda _: None)
+        return out
+
+    return awaited()
+
+
+async def _ajoined(line: Line, prepared: Prepared, begun: Callable[[Job], None]) -> tuple[Job, Any]:
+    """Run a call to its end, and join; `begun` is told the job as soon as there is one."""
     started: list[Job] = []
     unwanted = threading.Event()
 
     def start() -> None:
         started.append(submit(prepared))
+        begun(started[0])
         if unwanted.is_set():  # canceled in the meantime, when there was nothing to stop yet
             started[0].abandon()
 
-    async def awaited() -> Any:
-        homes.enter(prepared.engine)  # again: the loop that awaits may be another one
-        try:
-            # Rendering a large frame takes seconds that the caller's loop should not lose.
-            await asyncio.to_thread(on_behalf, line, start)
-        except asyncio.CancelledError:
-            unwanted.set()
-            for job in started:
-                job.abandon()
-            raise
-        return await started[0].awaited(line)
-
-    return awaited()
+    homes.enter(prepared.engine)  # again: the loop that awaits may be another one
+    try:
+        # Rendering a large frame takes seconds that the caller's loop should not lose.
+        await asyncio.to_thread(on_behalf, line, start)
+    except asyncio.CancelledError:
+        unwanted.set()
+        for job in started:
+            job.abandon()
+        raise
+    return started[0], await started[0].awaited(line)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 
 from llmframe.brakes import output_limit
 from llmframe.errors import PromptError
-from llmframe.label_scores import CONTENT_FREE, probabilities
+from llmframe.label_scores import CONTENT_FREE, Curves, Fitted, Scaling, fitted_from, probabilities
 from llmframe.labels import Labels, labels_from
 from llmframe.panels import Panel, panel_from
 from llmframe.prompts import Prompt, build, prompt_from
@@ -50,6 +50,8 @@ class Call:
         labels: What is scored, or matched in another spelling; None: nothing is.
         choices: What to score, a text a label, where the engine can; None: nothing.
         calibration: How scores become probabilities when they are read.
+        fitted: What makes the probability of a label how often it is right; None: it is the
+            model's own.
         confidence: Give each label's probability too.
         unsure_below: Probability below which a row is left without a label; None: no row is.
         content_free: The conversations whose scores calibrate the others.
@@ -79,6 +81,7 @@ class Call:
     labels: Labels | None = None
     choices: tuple[str, ...] | None = None
     calibration: Calibration = "none"
+    fitted: Fitted | None = None
     confidence: bool = False
     unsure_below: float | None = None
     content_free: tuple[tuple[Message, ...], ...] = ()
@@ -213,11 +216,15 @@ class Call:
         if method == "contextual" and not content_free:
             method = "none"
         shares = probabilities(scores, content_free or None, method)
+        if isinstance(self.fitted, Scaling):
+            shares = self.fitted(shares)
         best = shares.argmax(axis=1)
         labels: list[Any] = [self.labels.values[place] for place in best]
         if self.panel is not None and self.panel.expected:
             return labels, (shares @ np.array(self.labels.values, dtype=float)).tolist()
         sure = shares[np.arange(len(best)), best]
+        if isinstance(self.fitted, Curves):
+            sure = self.fitted(sure, labels)
         if self.unsure_below is not None:
             enough = (sure >= self.unsure_below).tolist()
             labels = [label if keep else None for label, keep in zip(labels, enough, strict=True)]
@@ -250,6 +257,7 @@ class Call:
                 "labels": self.labels.stored() if self.labels else None,
                 "choices": self.choices,
                 "calibration": self.calibration,
+                **({} if self.fitted is None else {"fitted": self.fitted.stored()}),
                 "confidence": self.confidence,
                 **({} if self.unsure_below is None else {"unsure_below": self.unsure_below}),
                 "content_free": self.content_free if keep_prompts else (),
@@ -280,6 +288,7 @@ def call_from(
     content_free = tuple(tuple(messages) for messages in data.pop("content_free"))
     choices = data.pop("choices")
     panel = panel_from(data.pop("panel", None))
+    fitted = fitted_from(data.pop("fitted", None))
     columns = tuple(tuple(n) if isinstance(n, list) else n for n in data.pop("columns"))
     rebuilt = form or form_from(data.pop("form"))
     data.pop("form", None)
@@ -292,6 +301,7 @@ def call_from(
         choices=None if choices is None else tuple(choices),
         columns=columns,
         panel=panel,
+        fitted=fitted,
         **data,
     )
 

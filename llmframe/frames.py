@@ -34,6 +34,7 @@ __all__ = [
     "status_series",
     "take",
     "unfilled",
+    "without",
     "written",
 ]
 
@@ -261,6 +262,14 @@ def take(data: Data, mask: Sequence[bool] | npt.NDArray[np.bool_]) -> Data:
     """The rows where `mask` is true, as an object of their own."""
     # Not data[mask]: on pandas 2 that warns whoever adds a column to the result.
     return data.take(np.flatnonzero(np.asarray(mask, dtype=bool)))
+
+
+def without(data: Data, names: Sequence[Hashable]) -> Data:
+    """The data less some columns that it has."""
+    if isinstance(data, pd.Series) or not names:
+        return data
+    gone = {position(data, name) for name in names}
+    return data.iloc[:, [k for k in range(data.shape[1]) if k not in gone]]
 
 
 def table(columns: Mapping[str, Sequence[Any]], index: str) -> pd.DataFrame:

@@ -72,13 +72,15 @@ def classify(data: Any, source: Any = None, labels: Any = None, **keywords: Any)
         explain: Reason before the label, in a column ``label_reason``.
         confidence: Add ``label_confidence``, the label's probability, where the engine scores.
         calibration: How scores become probabilities: ``"contextual"`` (against content-free
-            texts), ``"batch"`` (against the batch's mean; for balanced labels), ``"none"``.
+            texts), ``"batch"`` (against the batch's mean; for balanced labels), ``"none"``, or
+            what labelled rows taught: ``lf.calibration(out, "label", "truth").fit()``.
         other: One more label, for what none of the others fits; True names it ``none of these``.
         unsure_below: Leave rows without a label where its probability is lower: NA, counted in a
             warning, with the confidence beside it. Another value asks nothing again.
         escalate_to: A stronger model for the rows whose probability is lower than `below`, and
-            for those that fail; a warning says how many, and what it cost. It is a second call,
-            after the first; ``label_confidence`` is the first model's.
+            for those that fail; a warning and ``out.llm.report()`` say how many, what it cost and
+            what it saved. It is a second call, after the first; ``label_confidence`` is the first
+            model's.
         below: Probability below which rows go to `escalate_to`.
         **keywords: Keywords of every verb.
 

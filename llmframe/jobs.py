@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from llmframe.errors import (
     user_line,
     warn_user,
 )
+from llmframe.escalations import escalation_of
 from llmframe.lanes import CONFLICTS
 from llmframe.notices import foreign, tell
 from llmframe.outcomes import Outcome, in_doubt, outcome_of
@@ -365,8 +367,10 @@ class Job(Awaited):
         estimate = json.loads(self._record.engine).get("estimate")
         if run is None:
             record, journal = self._record, self._journal
-            return stored_report(status, self._call, journal, record, conflicts, estimate)
-        return report_of(status, run, conflicts, estimate)
+            found = stored_report(status, self._call, journal, record, conflicts, estimate)
+        else:
+            found = report_of(status, run, conflicts, estimate)
+        return replace(found, escalation=escalation_of(self._journal, self.id, status.cost))
 
     def export(self, path: str | os.PathLike[str], *, csv_safe: bool = True) -> Path:
         """Write the joined frame to ``.csv``, ``.parquet`` or ``.jsonl``.

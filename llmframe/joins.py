@@ -26,6 +26,7 @@ from llmframe.turnouts import warn_of_panel, warn_of_scores, warn_of_unsure
 from llmframe.work import FAILED, STATUS
 
 __all__ = [
+    "both_details",
     "details",
     "examples",
     "export",
@@ -134,6 +135,33 @@ def details(prefix: str, outcome: Outcome, journal: Journal) -> list[frames.Colu
         )
         for name, kind in _DETAILS
     ]
+
+
+def both_details(
+    first: pd.DataFrame, final: pd.DataFrame, prefix: str, asked: npt.NDArray[np.bool_] | None
+) -> pd.DataFrame:
+    """The second frame with the details of both calls of a cascade.
+
+    Tokens and US$ of a row that both were asked are those of both; all else is told of the one
+    that answered it.
+
+    Args:
+        first: What the first call gave, with details.
+        final: What the second gave, likewise.
+        prefix: Name that the detail columns begin with.
+        asked: Rows that the second was asked.
+    """
+    out = final.copy(deep=False)
+    for name in detail_names(prefix):
+        place = cast(int, out.columns.get_loc(name))
+        before, after = first[name].reset_index(drop=True), final[name].reset_index(drop=True)
+        both = after
+        if name in {f"{prefix}_tokens", f"{prefix}_cost"}:
+            both = after.add(before, fill_value=0).astype(after.dtype)
+        column = both.where(pd.Series(asked), before)
+        column.index = out.index
+        out.isetitem(place, cast(Any, column))
+    return out
 
 
 def detail_names(prefix: str) -> list[Hashable]:

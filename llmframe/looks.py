@@ -11,7 +11,7 @@ from llmframe import frames, joins
 from llmframe.errors import PromptError, StoreError
 from llmframe.failures import FailureTable
 from llmframe.outcomes import Outcome
-from llmframe.reports import Trace
+from llmframe.reports import Report, Trace
 from llmframe.row_texts import row_texts
 from llmframe.submits import job
 
@@ -127,6 +127,17 @@ class Looks(Holder):
         id = list(self._jobs(column))[-1]
         outcome, places = self._outcome(id)
         return joins.status(self._data.index, outcome.row_status()[places])
+
+    def report(self, column: Any = None) -> Report:
+        """What happened in the call that wrote a column: rows, tokens, cost, failures by kind.
+
+        Of a cascade (``escalate_to=``) it says how many rows went on, what the stronger model
+        cost, and what it would have cost to ask it for all.
+
+        Args:
+            column: Which output column; None: the one written last.
+        """
+        return job(list(self._jobs(column))[-1]).report()
 
     def trace(self, label: Any = None, *, column: Any = None, position: int | None = None) -> Trace:
         """How one cell came to be: prompt, raw replies, usage, attempts.

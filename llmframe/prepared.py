@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,7 @@ from llmframe import frames
 from llmframe.calls import Call
 from llmframe.engines.base import BatchEngine, Engine
 
-__all__ = ["Prepared", "Stronger"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stronger:
-    """Where rows go on to of which a call is not sure.
-
-    Attributes:
-        whole: The call that asks the stronger model about all rows: what it would cost, and
-            whether it can be made.
-        then: The frame that the first call gave, and the US$ that are left → the call that asks
-            about its rows without a label.
-    """
-
-    whole: Prepared
-    then: Callable[[Any, float | None], Prepared]
+__all__ = ["Prepared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +36,9 @@ class Prepared:
         concurrency: Requests in flight at once; None: the engine's default.
         cache: False: ask every row anew, once.
         advice: Sentences for the plan.
-        stronger: Where unsure rows go on to; None: nowhere.
+        stronger: The same call to a stronger model, for the rows of which this one is not sure;
+            None: there is none.
+        cascade: What the job's record says of the other call; empty where there is none.
     """
 
     data: Any
@@ -69,4 +56,22 @@ class Prepared:
     concurrency: int | None = None
     cache: bool = True
     advice: tuple[str, ...] = ()
-    stronger: Stronger | None = None
+    stronger: Prepared | None = None
+    cascade: Mapping[str, Any] = field(default_factory=dict)
+
+    def filling(self, out: Any, budget: float | None) -> Prepared:
+        """The call as it goes on where another one stopped, asking what that left open.
+
+        Args:
+            out: The rows with the other call's columns, which may lack what the prompt reads.
+            budget: US$ that are left.
+        """
+        look = {**self.call.look, "fill": True, "if_exists": "fill"}
+        return replace(
+            self,
+            data=out,
+            call=replace(self.call, look=look),
+            asked=frames.unfilled(out, self.call.columns),
+            if_exists="fill",
+            budget=budget,
+        )

@@ -15,7 +15,7 @@ from llmframe.results import Usage
 from llmframe.views import Sheet, money, number, spread
 
 if TYPE_CHECKING:
-    pass
+    from llmframe.escalations import Escalation
 
 __all__ = ["JobStatus", "Report", "Trace"]
 
@@ -150,6 +150,7 @@ class Report(Sheet):
         votes: Of votes that are asked one after another, how many were; those that were answered
             before count.
         votes_spared: Votes that were never asked, as the others had settled their rows.
+        escalation: Rows that went on to a stronger model, and what that saved; None: no cascade.
     """
 
     status: JobStatus
@@ -167,6 +168,7 @@ class Report(Sheet):
     came_to: str = ""
     votes: int = 0
     votes_spared: int = 0
+    escalation: Escalation | None = None
 
     def _title(self) -> str:
         done = self.status.ok + self.status.cached
@@ -189,6 +191,8 @@ class Report(Sheet):
             most = self.votes + self.votes_spared
             spared = f"{number(self.votes_spared)} ({self.votes_spared / most:.0%}) spared"
             yield "votes", f"{number(self.votes)} of {number(most)} asked, {spared}"
+        if self.escalation is not None:
+            yield from self.escalation.lines()
         usage = self.status.usage
         if usage is not None:
             yield "tokens", f"{number(usage.input_tokens)} in, {number(usage.output_tokens)} out"

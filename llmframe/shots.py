@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Final
 
 from llmframe import joins
 from llmframe.columns import name_text
@@ -18,6 +18,9 @@ from llmframe.schemas.forms import Form
 
 __all__ = ["shots"]
 
+_LEAD: Final = "Category:"
+"""How in-process engines begin the reply whose labels they score."""
+
 
 def shots(
     examples: Any,
@@ -25,6 +28,7 @@ def shots(
     columns: Sequence[Hashable],
     labels: Labels | None = None,
     panel: Panel | None = None,
+    scored: Sequence[str] | None = None,
 ) -> list[tuple[Any, str]] | None:
     """Examples as pairs of inputs and the text of a reply.
 
@@ -35,6 +39,10 @@ def shots(
         columns: Output column of each field, for frames and dicts.
         labels: Of `classify`: an answer is one of them.
         panel: What the requests of a row become; an answer may be as a row has it.
+        scored: What a model that is never asked to write a label is scored on, a text a label.
+            Its examples answer in these words and not as JSON. (SmolLM2-135M, 40 text messages,
+            eight examples, contextual calibration: 0.48 correct with JSON, 0.98 so; with described
+            labels 0.25 and 0.95.)
 
     Raises:
         PromptError: An example has no answer, or one that does not fit; nothing was sent.
@@ -47,9 +55,19 @@ def shots(
             f"examples is a {type(examples).__name__}; expected a DataFrame, or a list of "
             f"(inputs, answer). Nothing was sent."
         )
-    return [
+    pairs = [
         _shot(number, item, form, columns, labels, panel) for number, item in enumerate(given, 1)
     ]
+    if labels is None or scored is None:
+        return pairs
+    return [(inputs, _spoken(reply, labels, scored)) for inputs, reply in pairs]
+
+
+def _spoken(reply: str, labels: Labels, scored: Sequence[str]) -> str:
+    """A reply as JSON, in the words on which its label is scored."""
+    place = labels.match(str(next(iter(json.loads(reply).values()))))
+    assert place is not None, "the reply has been checked"
+    return f"{_LEAD} {scored[place]}"
 
 
 def _shot(

@@ -239,6 +239,7 @@ def _engine(prepared: Prepared, run: Run) -> dict[str, Any]:
         "model": engine.model,
         "batch": run.lane is not None,
         "estimate": _estimate(prepared, run),
+        **({"cascade": dict(prepared.cascade)} if prepared.cascade else {}),
         **({"made": made()} if callable(made) else {}),
     }
 

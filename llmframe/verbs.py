@@ -6,10 +6,10 @@ frames, Series and namespaces.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from llmframe import frames, joins
 from llmframe import labels as labelling
@@ -19,10 +19,11 @@ from llmframe.engines import engine_for, homes
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import SchemaError, StoreError, warn_user
 from llmframe.keywords import Asked, Common, asked
+from llmframe.label_scores import Fitted, Scaling
 from llmframe.lanes import twin_of
 from llmframe.panels import Panel
 from llmframe.plans import ceiling
-from llmframe.prepared import Prepared, Stronger
+from llmframe.prepared import Prepared
 from llmframe.prompts import Source, build, source_template
 from llmframe.requests import Sampling
 from llmframe.schemas.forms import Form, form, pandera_names
@@ -38,6 +39,9 @@ __all__ = [
     "prepare_filter",
     "prepare_map",
 ]
+
+
+_CALIBRATIONS: Final = ("auto", "contextual", "batch", "none")
 
 
 def _sampling(given: Asked) -> Sampling:
@@ -121,7 +125,7 @@ def prepare_classify(
     multi: bool = False,
     explain: bool = False,
     confidence: bool = False,
-    calibration: Literal["auto", "contextual", "batch", "none"] = "auto",
+    calibration: Literal["auto", "contextual", "batch", "none"] | Any = "auto",
     other: Any = None,
     unsure_below: float | None = None,
     escalate_to: Any = None,
@@ -132,22 +136,21 @@ def prepare_classify(
     own = ("source", "labels", "multi", "explain", "confidence", "calibration")
     given = asked("classify", common, (*own, "other", "unsure_below", "escalate_to", "below"))
     if escalate_to is not None:
-        _check_cascade(data, unsure_below, below, multi or explain, given)
-        told = {"source": source, "labels": labels, "calibration": calibration, "other": other}
-
-        def stronger(frame: Any, **more: Any) -> Prepared:
-            return prepare_classify(frame, **{**common, **told, "model": escalate_to, **more})
-
-        quiet: dict[str, Any] = {**common, "errors": "coerce"}  # what fails goes on, too
-        first = prepare_classify(data, unsure_below=below, **told, **quiet)
-
-        def then(out: Any, budget: float | None) -> Prepared:
-            return stronger(out, if_exists="fill", budget=budget)
-
-        return replace(first, stronger=Stronger(stronger(data), then))
-    if calibration not in {"auto", "contextual", "batch", "none"}:
+        _check_cascade(unsure_below, below, multi or explain, given)
+        told: dict[str, Any] = {**common, "source": source, "labels": labels, "other": other}
+        # What was fitted to one model's confidences says nothing about another's.
+        plain = calibration if isinstance(calibration, str) else "auto"
+        stronger = prepare_classify(data, **{**told, "model": escalate_to, "calibration": plain})
+        told["errors"] = "coerce"  # what fails goes on, too
+        first = prepare_classify(data, unsure_below=below, calibration=calibration, **told)
+        return replace(first, stronger=stronger)
+    fitted = None if isinstance(calibration, str) else getattr(calibration, "fitted", None)
+    if fitted is not None:
+        calibration = fitted.method or "auto"
+    elif calibration not in _CALIBRATIONS:
         raise ValueError(
-            f"calibration={calibration!r}: expected 'auto', 'contextual', 'batch' or 'none'."
+            f"calibration={calibration!r}: expected 'auto', 'contextual', 'batch', 'none', or a "
+            f"fit: lf.calibration(out, 'label', 'truth').fit()."
         )
     if multi and confidence:
         raise ValueError("multi=True gives no confidence: there is no one label to be sure of.")
@@ -158,6 +161,8 @@ def prepare_classify(
             raise ValueError("other= with multi=True: where no label fits, the list is empty.")
         known = labelling.with_other(known, other)
     engine = engine_of(given)
+    if fitted is not None:
+        _check_fitted(fitted, known, f"{engine.name}/{engine.model}")
     scored = not multi and not explain
     if unsure_below is not None:
         _check_unsure(unsure_below, scored, engine)
@@ -191,26 +196,39 @@ def prepare_classify(
         system=system,
         labels=known,
         choices=choices,
+        spoken=None if listed else choices,
         calibration=calibration,
+        fitted=fitted,
         confidence=confidence,
         unsure_below=unsure_below,
         content_free=free,
     )
 
 
-def _check_cascade(data: Any, unsure_below: Any, below: Any, alone: bool, given: Asked) -> None:
+def _check_cascade(unsure_below: Any, below: Any, alone: bool, given: Asked) -> None:
     if unsure_below is not None:
         raise ValueError("escalate_to= takes below=, and no unsure_below=.")
     _check_probability("below", below)
     if alone:
         raise ValueError("escalate_to= needs probabilities of one label: no explain=, no multi=.")
-    series = frames.Table(data).is_series
-    if given.details or given.if_exists == "fill" or series:
-        why = "a Series" if series else "details=" if given.details else "fill"
+    if given.if_exists == "fill":
         raise ValueError(
-            f"escalate_to= with {why}: its two calls write one column between them. Take a "
-            f"DataFrame, or make the calls yourself: unsure_below={below:g}, and then "
-            f'if_exists="fill".'
+            f"escalate_to= with fill: its two calls write one column between them. Make the calls "
+            f'yourself: unsure_below={below:g}, and then if_exists="fill" with the other model=.'
+        )
+
+
+def _check_fitted(fitted: Fitted, known: labelling.Labels, model: str) -> None:
+    if fitted.model not in {None, model}:
+        raise ValueError(
+            f"calibration= was fitted to probabilities of {fitted.model}, and says nothing about "
+            f"those of {model}. Fit one to its own. Nothing was sent."
+        )
+    ours = tuple(str(value) for value in known.values)
+    if isinstance(fitted, Scaling) and fitted.labels != ours:
+        raise ValueError(
+            f"calibration= was fitted for the labels {', '.join(fitted.labels[:10])}, and these "
+            f"are {', '.join(ours[:10])}. Their order counts, too. Nothing was sent."
         )
 
 
@@ -251,6 +269,7 @@ def prepare(
     system: str | None = None,
     keep_failed: bool = False,
     more: tuple[str, ...] = (),
+    spoken: Sequence[str] | None = None,
     **own: Any,
 ) -> Prepared:
     """What all verbs share, once the prompt and the form are known.
@@ -266,6 +285,7 @@ def prepare(
         system: The built-in system text, the user's in it; None: the user's alone.
         keep_failed: Of `filter`.
         more: Sentences for the plan.
+        spoken: What examples answer with, a text a label; None: as JSON.
         **own: What the verb alone has in its `Call`.
     """
     engine = engine or engine_of(given)
@@ -283,7 +303,7 @@ def prepare(
         build,
         prompt,
         system=given.system if system is None else system,
-        examples=shots(given.examples, shape, answers, own.get("labels"), panel),
+        examples=shots(given.examples, shape, answers, own.get("labels"), panel, spoken),
         blank=given.missing == "blank",
     )
     bound = bind(table.names, table.index_names)

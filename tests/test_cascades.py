@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import llmframe as lf
+from llmframe.escalations import escalation_of
 from llmframe.results import Failure
 from tests.servers.looking import all_warnings
 
@@ -133,7 +134,8 @@ def test_the_plan_shows_both(df: pd.DataFrame) -> None:
         ({"multi": True}, "no multi="),
         ({"unsure_below": 0.5}, "takes below="),
         ({"below": 80}, "below=80: expected a probability"),
-        ({"details": True}, "with details="),
+        ({"if_exists": "fill"}, "with fill"),
+        ({"calibration": 0.9}, r"lf\.calibration\(out, 'label', 'truth'\)\.fit\(\)"),
     ],
 )
 def test_what_a_cascade_cannot_do_is_said_before_anything_is_sent(
@@ -146,13 +148,132 @@ def test_what_a_cascade_cannot_do_is_said_before_anything_is_sent(
 
 
 def test_one_job_is_no_cascade(df: pd.DataFrame) -> None:
-    engine = strong([])
+    asked: list[str] = []
     with pytest.raises(ValueError, match="two jobs"):
-        df.llm.submit.classify("t", LABELS, model=weak(), escalate_to=engine)
-    with pytest.raises(ValueError, match="two jobs"):
-        asyncio.run(df.llm.aclassify("t", LABELS, model=weak(), escalate_to=engine))
-    with pytest.raises(ValueError, match="a Series"):
-        df["t"].llm.classify(LABELS, model=weak(), escalate_to=engine)
+        df.llm.submit.classify("t", LABELS, model=weak(), escalate_to=strong(asked))
+    assert not asked
+
+
+def test_a_series_goes_on_as_a_frame_does(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    first, second = weak(), strong(asked)
+    with all_warnings() as seen:
+        out = df["t"].llm.classify(LABELS, model=first, escalate_to=second)
+        as_frame = df.llm.classify("t", LABELS, model=first, escalate_to=second)
+    assert len(asked) == 20
+    assert [str(one.message) for one in seen] == [str(seen[0].message)] * 2
+    pd.testing.assert_frame_equal(out, as_frame[["label", "label_confidence"]], check_flags=False)
+    assert out.llm.report().escalation.rows == 20
+    with all_warnings():
+        again = lf.classify(df["t"], LABELS, model=first, escalate_to=second)
+    assert len(asked) == 20
+    pd.testing.assert_frame_equal(again, out)
+
+
+def test_awaited_it_is_the_same_and_blocks_no_loop(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+    first, second = weak(), strong(asked)
+
+    async def both() -> tuple[pd.DataFrame, pd.DataFrame]:
+        one = df.llm.aclassify("t", LABELS, model=first, escalate_to=second)
+        other = df["t"].llm.aclassify(LABELS, model=weak(), escalate_to=strong([]))
+        return tuple(await asyncio.gather(one, other))
+
+    with all_warnings() as seen:
+        out, of_series = asyncio.run(both())
+    assert (out["label"] == df["truth"]).all()
+    assert of_series["label"].tolist() == out["label"].tolist()
+    assert len(asked) == 20
+    assert sum("went to fake/strong" in str(one.message) for one in seen) == 2
+    assert {one.filename for one in seen} == {__file__}
+    with all_warnings():
+        alone = df.llm.classify("t", LABELS, model=first, escalate_to=second)
+    assert len(asked) == 20
+    pd.testing.assert_frame_equal(out, alone)
+
+
+def test_a_cancelled_cascade_sends_nothing_more(df: pd.DataFrame) -> None:
+    asked: list[str] = []
+
+    async def cancelled() -> None:
+        loop = asyncio.get_running_loop()
+
+        def answer(text: str) -> dict[str, float]:
+            loop.call_soon_threadsafe(task.cancel)
+            return {"bug": 0.6, "question": 0.4}
+
+        first = lf.testing.FakeEngine(answer, choices=True, model="weak")
+        verb = df.llm.aclassify("t", LABELS, model=first, escalate_to=strong(asked))
+        task = asyncio.create_task(verb)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert not asked
+
+
+def test_details_are_those_of_whoever_answered(df: pd.DataFrame) -> None:
+    prices = {"fake/weak": (1.0, 1.0), "fake/strong": (1000.0, 1000.0)}
+    with lf.set_options(prices=prices), all_warnings():
+        first, second = weak(), strong([])
+        small = df.llm.classify("t", LABELS, model=first, details=True)
+        out = df.llm.classify("t", LABELS, model=first, escalate_to=second, details=True)
+        large = df.llm.classify("t", LABELS, model=second, details=True)
+    went = out["label_confidence"] < 0.8
+    assert went.sum() == 20
+    assert set(out.loc[went, "llm_model"]) == set(large["llm_model"])
+    assert set(out.loc[~went, "llm_model"]) == set(small["llm_model"])
+    assert out["llm_status"].isin(["ok", "cached"]).all()
+    assert out["llm_status"].dtype == small["llm_status"].dtype
+    expected = small["llm_cost"] + large["llm_cost"].where(went, 0)
+    assert out["llm_cost"].tolist() == pytest.approx(expected.tolist())
+    assert out["llm_tokens"].dtype == small["llm_tokens"].dtype
+    more = ["status", "error", "tokens", "cost", "model", "finish"]
+    ours = ["label", "label_confidence", *(f"llm_{name}" for name in more)]
+    assert list(out.columns) == [*df.columns, *ours]
+
+
+def test_the_report_says_how_many_went_on_and_what_it_saved(df: pd.DataFrame) -> None:
+    prices = {"fake/weak": (1.0, 1.0), "fake/strong": (1000.0, 1000.0)}
+    with lf.set_options(prices=prices), all_warnings():
+        engine = strong([])
+        whole = df.llm.plan.classify("t", LABELS, model=engine).expected
+        out = df.llm.classify("t", LABELS, model=weak(), escalate_to=engine)
+    written = out.attrs["llmframe"]
+    first, second = lf.job(written["label_confidence"]), lf.job(written["label"])
+    found = out.llm.report().escalation
+    assert found == first.report().escalation == second.report().escalation
+    assert (found.rows, found.failed, found.of, found.below) == (20, 0, 50, 0.8)
+    assert found.model == "fake/strong"
+    assert (found.first, found.cost) == (first.status().cost, second.status().cost)
+    assert found.whole == whole
+    assert found.saved == pytest.approx(whole - first.status().cost - second.status().cost)
+    assert found.saved > 0.5 * whole
+    text = repr(out.llm.report())
+    assert "20 of 50 rows (40%) to fake/strong, less than 0.8 sure" in text
+    assert f"about US${found.saved:.2f}" in text
+    assert "the cascade saved" in out.llm.report("label_confidence")._repr_html_()
+
+
+def test_where_none_goes_on_the_report_says_so_too(df: pd.DataFrame) -> None:
+    with all_warnings():
+        out = df.llm.classify("t", LABELS, model=weak(), escalate_to=strong([]), below=0.5)
+        alone = df.llm.classify("t", LABELS, model=weak())
+    found = out.llm.report().escalation
+    assert (found.rows, found.of, found.cost) == (0, 50, 0.0)
+    assert alone.llm.report().escalation is None
+
+
+def test_the_report_of_a_cascade_is_in_the_store(df: pd.DataFrame, tmp_path: Any) -> None:
+    """What another process is told, which has neither the frame nor the engines."""
+    asked: list[str] = []
+    first, second = weak(), strong(asked)
+    with all_warnings():
+        out = df.llm.classify("t", LABELS, model=first, escalate_to=second)
+    id = out.attrs["llmframe"]["label_confidence"]
+    stored = escalation_of(first.store, id, None)
+    assert stored is not None
+    assert (stored.rows, stored.of, stored.model) == (20, 50, "fake/strong")
 
 
 def test_what_the_stronger_model_cannot_take_is_said_first(df: pd.DataFrame) -> None:

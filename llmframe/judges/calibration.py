@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,13 @@ import pandas as pd
 
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
+from llmframe.judges import curves
 from llmframe.judges.findings import Findings, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import wilson
-from llmframe.judges.ratings import numeric, ratings
+from llmframe.judges.ratings import column, numeric, ratings
+from llmframe.judges.recalibration import Origin, Recalibration, by_label, origin_of
+from llmframe.label_scores import Fitted
 from llmframe.views import Sheet, counted
 
 if TYPE_CHECKING:
@@ -78,6 +81,9 @@ class Calibration(Findings):
         confidence: Mean confidence; above the accuracy the model is too sure of itself.
         n: Rows with label, truth and confidence.
         notes: Rows that were left out, and where data are few.
+        labels: The label of each of the rows, as text.
+        sure: Its confidence.
+        right: Whether it is right.
     """
 
     table: pd.DataFrame
@@ -87,8 +93,11 @@ class Calibration(Findings):
     confidence: float
     n: int
     notes: tuple[str, ...]
-    _sure: Floats
-    _right: Bools
+    sure: Floats
+    right: Bools
+    labels: npt.NDArray[np.object_]
+    _bins: int
+    _origin: Origin | None
 
     def threshold(self, precision: float = 0.95) -> Threshold:
         """The lowest confidence from which on labels are right often enough.
@@ -108,8 +117,8 @@ class Calibration(Findings):
         """
         if not 0 < precision <= 1:
             raise ValueError(f"precision={precision!r}: expected a share, above 0 and at most 1.")
-        order = np.argsort(-self._sure, kind="stable")
-        sure, right = self._sure[order], self._right[order]
+        order = np.argsort(-self.sure, kind="stable")
+        sure, right = self.sure[order], self.right[order]
         # Rows of one confidence are taken together.
         ends = np.append(np.flatnonzero(np.diff(sure)), len(sure) - 1)
         reached = np.cumsum(right)[ends] / (ends + 1)
@@ -127,6 +136,71 @@ class Calibration(Findings):
             else ""
         )
         return Threshold(float(sure[last]), share, low, high, n / len(sure), n, note)
+
+    def fit(self, method: Literal["platt", "isotonic", "bias"] = "platt") -> Recalibration:
+        """Learn from these rows what a confidence is worth, for rows without a known truth.
+
+        Args:
+            method: ``"platt"``: a logistic curve over the log-odds of the confidence (Platt 1999,
+                Probabilistic Outputs for Support Vector Machines), two figures, so that few rows
+                suffice. ``"isotonic"``: any rising steps (Zadrozny & Elkan 2002, Transforming
+                Classifier Scores into Accurate Multiclass Probability Estimates), which take
+                hundreds of rows a label and else believe what is chance. With both a label that
+                the model gave to at least 20 of the rows has a curve of its own, the others share
+                one, and labels stay as they are. ``"bias"``: a slope, and a bias for each label,
+                on all the probabilities of a row (Alexandari et al. 2020), so that a label which
+                the model gives too often gives way to the next: the one to take where a small
+                model is sure and wrong. It reads the stored replies, so `out` must be a frame
+                that `classify` gave, with the columns that the prompt reads.
+
+        Returns:
+            What `classify` takes as its ``calibration=``.
+
+        Raises:
+            SchemaError: Fewer than 40 rows; confidences that are calibrated so already; for
+                ``"bias"``, rows whose replies or probabilities are not in the store.
+
+        Examples:
+            >>> out = pd.DataFrame({"label": ["bug", "question"] * 40, "label_confidence": 0.9})
+            >>> out["truth"] = ["bug", "question", "bug", "bug"] * 20
+            >>> fitted = out.pipe(calibration, "label", "truth").fit()
+            >>> fitted.apply([0.9, 0.9], ["bug", "question"]).round(2).tolist()
+            [0.98, 0.5]
+        """
+        if method not in ("platt", "isotonic", "bias"):
+            raise ValueError(f"method={method!r}: expected 'platt', 'isotonic' or 'bias'.")
+        least = 2 * curves.LEAST
+        if self.n < least:
+            raise SchemaError(f"{counted(self.n, 'row')}: expected at least {least} to fit.")
+        origin = self._origin
+        if origin is not None and origin.call.fitted is not None:
+            raise SchemaError(
+                "these confidences come from classify(calibration=a fit): fit the model's own, "
+                "from a call without it."
+            )
+        fitted: Fitted
+        if method == "bias":
+            if origin is None:
+                raise SchemaError(
+                    "method='bias' reads the probabilities of all labels, and no job in the store "
+                    "wrote these confidences. Take the frame that classify gave, or 'platt'."
+                )
+            shares, truth, names = origin.shares()
+            fitted = curves.scaling(shares, truth, names)
+            crossed = curves.scaled(shares, truth, names)
+            best = crossed.argmax(axis=1)
+            sure, right = crossed.max(axis=1), best == truth
+            labels = np.array(names, dtype=object)[best]
+        else:
+            labels, right = self.labels, self.right
+            fitted = curves.curves(self.sure, right, labels, method)
+            sure = curves.crossed(self.sure, right, labels, method)
+            if origin is not None:
+                fitted = replace(fitted, method=origin.call.calibration)
+        if origin is not None:
+            fitted = replace(fitted, model=origin.model)
+        after = _measured(sure, right, labels, self._bins, 0, None)
+        return Recalibration(by_label(self, after), (), fitted, self, after)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw the reliability diagram, accuracy over confidence; needs matplotlib.
@@ -199,12 +273,38 @@ def calibration(
     wrong = sure[np.isfinite(sure) & ((sure < 0) | (sure > 1))]
     if len(wrong):
         raise SchemaError(f"{name_text(name)!r} holds {wrong[0]:g}: expected shares from 0 to 1.")
-    codes = ratings(out, [label, truth], ordered=False).codes
+    found = ratings(out, [label, truth], ordered=False)
+    codes = found.codes
     used = (codes >= 0).all(axis=1) & np.isfinite(sure)
     n = int(used.sum())
     if not n:
         raise SchemaError("no row has a label, a truth and a confidence.")
-    sure, right = sure[used], codes[used, 0] == codes[used, 1]
+    labels = column(out, label).astype(str).to_numpy(dtype=object)[used]
+    right = codes[used, 0] == codes[used, 1]
+    right_ones = tuple(found.values[code] for code in codes[used, 1])
+    origin = origin_of(out.loc[used], name, right_ones)
+    return _measured(sure[used], right, labels, bins, len(out) - n, origin)
+
+
+def _measured(
+    sure: Floats,
+    right: Bools,
+    labels: npt.NDArray[np.object_],
+    bins: int,
+    left: int,
+    origin: Origin | None,
+) -> Calibration:
+    """The figures of rows whose confidence and truth are known.
+
+    Args:
+        sure: Their confidences.
+        right: Whether their labels are right.
+        labels: Their labels, as text.
+        bins: Number of bins.
+        left: Rows that were left out.
+        origin: The job that gave the confidences, where it is known.
+    """
+    n = len(sure)
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.searchsorted(edges, sure, side="left") - 1, 0, bins - 1)
     counts = np.bincount(place, minlength=bins)
@@ -225,7 +325,7 @@ def calibration(
             index=pd.IntervalIndex.from_breaks(edges.round(10), name="bin"),
         )
     notes = []
-    if left := len(out) - n:
+    if left:
         notes.append(f"{counted(left, 'row')} left out: label, truth or confidence is missing.")
     occupied = int((counts > 0).sum())
     if n < _FEW * occupied:
@@ -241,6 +341,9 @@ def calibration(
         confidence=float(sure.mean()),
         n=n,
         notes=tuple(notes),
-        _sure=sure,
-        _right=right,
+        sure=sure,
+        right=right,
+        labels=labels,
+        _bins=bins,
+        _origin=origin,
     )
