@@ -9,8 +9,31 @@ truth and is wrong about one row in fifty.
 
 The folder holds `banking77.csv` (columns text, category) and `sms_spam.tsv` (Label, SMS). Replies
 are kept as always, so an interrupted run goes on where it stopped. It takes ten minutes on two
-quiet cores. All 77 intents of banking77 are beyond the embedded model (`local_scoring` says what
-they cost and how few it finds); these are five of them.
+busy cores. All 77 intents of banking77 are beyond the embedded model (`local_scoring` says what
+they cost and how few it finds); these are five of them. It printed:
+
+    sms_spam: 150 rows labelled, 300 to test
+                                accuracy       ECE     Brier
+      none                         0.113     0.884     0.881
+      contextual                   0.193     0.602     0.525
+      batch                        0.610     0.080     0.227
+      platt                        0.113     0.059     0.049
+      bias                         0.933     0.042     0.049
+      cascade, loss=0.01, below=0.95         0.987, calls 44%
+      cascade, loss=0.02, below=0.91         0.983, calls 33%
+      strong alone                           0.983, calls 100%
+    banking77: 85 rows labelled, 100 to test
+                                accuracy       ECE     Brier
+      none                         0.220     0.680     0.617
+      contextual                   0.640     0.169     0.223
+      batch                        0.850     0.073     0.084
+      platt                        0.220     0.070     0.047
+      bias                         0.920     0.106     0.067
+      cascade, loss=0.01, below=0.90         0.990, calls 45%
+      cascade, loss=0.02, below=0.86         0.990, calls 41%
+      strong alone                           0.990, calls 100%
+
+Who says "ham" to all of these messages is right about 0.887 of them.
 """
 
 from __future__ import annotations

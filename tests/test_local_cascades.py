@@ -46,7 +46,7 @@ def parts(rows: pd.DataFrame, shown: int, labelled: int, test: int) -> list[pd.D
 def messages() -> tuple[Any, list[pd.DataFrame]]:
     rows = pd.read_csv(DATA / "sms_spam.tsv", sep="\t", quoting=csv.QUOTE_NONE)
     rows = rows.rename(columns={"SMS": "text", "Label": "truth"})
-    return HAM_OR_SPAM, parts(rows, 4, 100, 150)
+    return HAM_OR_SPAM, parts(rows, 4, 150, 200)
 
 
 def questions() -> tuple[Any, list[pd.DataFrame]]:

@@ -219,7 +219,7 @@ class Calibration(Findings):
         )
         axes.plot([0, 1], [0, 1], linestyle=":", color="grey")
         axes.vlines(x, low, high, linewidth=1)
-        axes.plot(x, y, marker="o")
+        axes.plot(x, y, marker="o", clip_on=False)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
         axes.set_xlabel("confidence")

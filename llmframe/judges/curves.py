@@ -68,10 +68,10 @@ def scaling(shares: Floats, truth: Codes, labels: tuple[str, ...]) -> Scaling:
     known = truth >= 0
     logs = np.log(np.maximum(shares[known], _LEAST))
     rows, count = logs.shape
-    # Platt's targets, label by label, as in `_platt`.
-    hits = np.bincount(truth[known], minlength=count)[truth[known]]
-    target = np.repeat((1 / (hits + 2) / (count - 1))[:, None], count, axis=1)
-    target[np.arange(rows), truth[known]] = (hits + 1) / (hits + 2)
+    # As Platt's targets, but of all rows: label by label they leave five labels of twenty rows
+    # each far less sure than right (0.73 for 0.83 on the labelled part of banking77).
+    target = np.full((rows, count), 1 / (rows + 2) / (count - 1))
+    target[np.arange(rows), truth[known]] = (rows + 1) / (rows + 2)
 
     def loss(line: Floats) -> tuple[float, Floats]:
         slope, bias = np.exp(line[0]), line[1:]
