@@ -153,8 +153,11 @@ def both_details(
     """
     out = final.copy(deep=False)
     for name in detail_names(prefix):
-        place = cast(int, out.columns.get_loc(name))
-        before, after = first[name].reset_index(drop=True), final[name].reset_index(drop=True)
+        place, there = frames.position(out, name), frames.position(first, name)
+        assert place is not None, "the second call gave details"
+        assert there is not None, "the first did"
+        after = final.iloc[:, place].reset_index(drop=True)
+        before = first.iloc[:, there].reset_index(drop=True)
         both = after
         if name in {f"{prefix}_tokens", f"{prefix}_cost"}:
             both = after.add(before, fill_value=0).astype(after.dtype)

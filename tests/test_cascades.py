@@ -233,6 +233,19 @@ def test_details_are_those_of_whoever_answered(df: pd.DataFrame) -> None:
     assert list(out.columns) == [*df.columns, *ours]
 
 
+def test_details_beside_columns_of_two_levels_and_labels_that_repeat(df: pd.DataFrame) -> None:
+    wide = df.set_axis(pd.MultiIndex.from_tuples([("x", "t"), ("x", "truth")]), axis=1)
+    wide.index = [7] * ROWS
+    first, second = weak(), strong([])
+    with all_warnings():
+        out = wide.llm.classify("x.t", LABELS, model=first, escalate_to=second, details=True)
+        plain = df.llm.classify("t", LABELS, model=first, escalate_to=second, details=True)
+    assert out.index.equals(wide.index)
+    pd.testing.assert_frame_equal(out[["x"]], wide)
+    for name in ("label", "llm_model", "llm_tokens"):
+        assert out[name, ""].tolist() == plain[name].tolist()
+
+
 def test_the_report_says_how_many_went_on_and_what_it_saved(df: pd.DataFrame) -> None:
     prices = {"fake/weak": (1.0, 1.0), "fake/strong": (1000.0, 1000.0)}
     with lf.set_options(prices=prices), all_warnings():
