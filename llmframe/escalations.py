@@ -50,7 +50,7 @@ class Escalation:
         unsure = self.rows - self.failed
         share = unsure / max(self.of - self.failed, 1)
         text = f"{unsure:,} of {self.of - self.failed:,} rows ({share:.0%}) were less than "
-        text += f"{self.below:g} sure and went to {self.model}"
+        text += f"{self.below:.3g} sure and went to {self.model}"
         text += f", as did {self.failed:,} that failed" if self.failed else ""
         if self.whole and self.cost is not None:
             text += f": {money(self.cost)}; all rows would have been about {money(self.whole)}"
@@ -60,10 +60,11 @@ class Escalation:
         """For a report."""
         share = self.rows / max(self.of, 1)
         told = f"{number(self.rows)} of {number(self.of)} rows ({share:.0%}) to {self.model}, "
-        told += f"less than {self.below:g} sure"
+        told += f"less than {self.below:.3g} sure"
         yield "went on", told + (f" or failed ({number(self.failed)})" if self.failed else "")
         yield "the stronger model", money(self.cost)
-        yield "for all rows", f"about {money(self.whole)}"
+        if self.whole is not None:
+            yield "for all rows", f"about {money(self.whole)}"
         if self.saved is not None:
             name = "the cascade saved" if self.saved >= 0 else "the cascade cost more"
             yield name, f"about {money(abs(self.saved))}"
