@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from llmframe import frames
+from llmframe import frames, placing
 from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
@@ -153,7 +153,7 @@ def both_details(
     """
     out = final.copy(deep=False)
     for name in detail_names(prefix):
-        place, there = frames.position(out, name), frames.position(first, name)
+        place, there = placing.position(out, name), placing.position(first, name)
         assert place is not None, "the second call gave details"
         assert there is not None, "the first did"
         after = final.iloc[:, place].reset_index(drop=True)
