@@ -5,7 +5,7 @@ worth is fitted on a labelled part, the threshold of the cascade is read off tha
 every figure below is of other rows. The stronger model is a server on loopback that knows the
 truth and is wrong about one row in fifty.
 
-    python benchmarks/cascade.py --data ../shared/data --plots /tmp
+    python benchmarks/cascade.py --data ../shared/data --plots .
 
 The folder holds `banking77.csv` (columns text, category) and `sms_spam.tsv` (Label, SMS). Replies
 are kept as always, so an interrupted run goes on where it stopped. It takes ten minutes on two
