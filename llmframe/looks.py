@@ -5,15 +5,18 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from llmframe import frames, joins
-from llmframe.errors import PromptError, StoreError
+from llmframe.columns import name_text
+from llmframe.errors import StoreError
 from llmframe.failures import FailureTable
 from llmframe.outcomes import Outcome
 from llmframe.reports import Report, Trace
-from llmframe.row_texts import row_texts
+from llmframe.row_texts import asked_of_a_series, row_texts
 from llmframe.submits import job
+from llmframe.work import KEPT
 
 __all__ = ["Holder", "Looks"]
 
@@ -56,12 +59,12 @@ class Looks(Holder):
         """What became of a job's rows, and the place in it of each row at hand.
 
         Raises:
-            StoreError: The answers are a Series whose labels are not the job's.
+            StoreError: The answers are about a Series, on labels that are not the job's.
         """
         found = job(id)
-        if isinstance(self._data, pd.DataFrame):
+        if self._holds_what_was_asked(id):
             return found.on(self._data), list(range(len(self._data)))
-        # A Series of answers does not hold what was asked: its rows are known by their labels.
+        # Answers about a Series do not hold it: their rows are known by their labels.
         asked = found.label_texts()
         table = frames.Table(self._data)
         here = joins.labels_index([table.label_text(k) for k in range(len(self._data))])
@@ -70,11 +73,14 @@ class Looks(Holder):
             places = asked.get_indexer(here).tolist() if asked.is_unique else [-1]
         if -1 in places:
             raise StoreError(
-                f"these answers are a Series, whose rows are found by their labels, and not all of "
-                f"its labels are, once each, among those of job {id}. lf.job({id!r}).failures() "
-                f"has all of the job's rows."
+                f"these answers are about a Series, so their rows are found by their labels, and "
+                f"not all labels are, once each, among those of job {id}. "
+                f"lf.job({id!r}).failures() has all of the job's rows."
             )
         return found.outcome(), places
+
+    def _holds_what_was_asked(self, id: str) -> bool:
+        return isinstance(self._data, pd.DataFrame) and not asked_of_a_series(job(id).call)
 
     def _failures(self, id: str) -> FailureTable:
         outcome, places = self._outcome(id)
@@ -106,13 +112,10 @@ class Looks(Holder):
 
     def _asked(self, id: str, positions: list[int]) -> dict[int, str | None]:
         """What the model was asked about in some rows, where the frame says it."""
-        if not positions or not isinstance(self._data, pd.DataFrame):
+        if not positions or not self._holds_what_was_asked(id):
             return {}
-        try:
-            source = row_texts(self._data, None, job(id).call)
-            texts = source.of(self._data.iloc[positions])
-        except PromptError:  # the answers of a Series, in a frame
-            return {}
+        source = row_texts(self._data, None, job(id).call)
+        texts = source.of(self._data.iloc[positions])
         return dict(zip(positions, texts, strict=True))
 
     def status(self, column: Any = None) -> pd.Series:
@@ -124,9 +127,22 @@ class Looks(Holder):
         Returns:
             Categorical Series on the frame's own index.
         """
-        id = list(self._jobs(column))[-1]
-        outcome, places = self._outcome(id)
-        return joins.status(self._data.index, outcome.row_status()[places])
+        codes: Any = None
+        for id in self._before(list(self._jobs(column))[-1]):
+            outcome, places = self._outcome(id)
+            found = outcome.row_status()[places]
+            # Of a row that a later call kept the earlier one says how it came to be.
+            codes = found if codes is None else np.where(codes == KEPT, found, codes)
+        return joins.status(self._data.index, codes)
+
+    def _before(self, id: str) -> list[str]:
+        """A job, and before it those that wrote into the same columns, the latest first.
+
+        The columns of a cascade, and those that ``if_exists="fill"`` filled, are of several calls.
+        """
+        own = set(map(name_text, job(id).call.columns))
+        others = [other for other in self._jobs(None) if other != id]
+        return [id, *(o for o in others if own & set(map(name_text, job(o).call.columns)))]
 
     def report(self, column: Any = None) -> Report:
         """What happened in the call that wrote a column: rows, tokens, cost, failures by kind.
@@ -151,8 +167,12 @@ class Looks(Holder):
             KeyError: No row has that label.
             ValueError: Several rows have it; `position` tells them apart.
         """
-        id = list(self._jobs(column))[-1]
-        if isinstance(self._data, pd.DataFrame):
+        ids = self._before(list(self._jobs(column))[-1])
+        found = [self._trace(id, label, position) for id in ids]
+        return next((trace for trace in found if trace.replies), found[0])
+
+    def _trace(self, id: str, label: Any, position: int | None) -> Trace:
+        if self._holds_what_was_asked(id):
             return job(id).trace_on(self._data, label, position)
         outcome, places = self._outcome(id)
         row = joins.place_of(self._data, label) if position is None else position

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 
+_BELOW: Final = 0.8
 _CALIBRATIONS: Final = ("auto", "contextual", "batch", "none")
 
 
@@ -129,7 +130,7 @@ def prepare_classify(
     other: Any = None,
     unsure_below: float | None = None,
     escalate_to: Any = None,
-    below: float = 0.8,
+    below: float = _BELOW,
     **common: Unpack[Common],
 ) -> Prepared:
     """`classify`: one of `labels` a row, or any number of them with `multi`."""
@@ -144,6 +145,11 @@ def prepare_classify(
         told["errors"] = "coerce"  # what fails goes on, too
         first = prepare_classify(data, unsure_below=below, calibration=calibration, **told)
         return replace(first, stronger=stronger)
+    if below != _BELOW:
+        raise ValueError(
+            f"below={below!r} says which rows go on to escalate_to=, and there is none. To leave "
+            f"such rows without a label: unsure_below={below!r}."
+        )
     fitted = None if isinstance(calibration, str) else getattr(calibration, "fitted", None)
     if fitted is not None:
         calibration = fitted.method or "auto"

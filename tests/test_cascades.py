@@ -333,3 +333,21 @@ def test_a_budget_is_that_of_both_calls(df: pd.DataFrame) -> None:
                 "t", LABELS, model=weak(), escalate_to=engine, budget=2 * all_rows
             )
     assert (out["label"] == df["truth"]).all()
+
+
+def test_rows_that_stayed_tell_of_the_first_model_and_the_others_of_the_second(
+    df: pd.DataFrame,
+) -> None:
+    out = df.llm.classify(
+        "t", LABELS, model=weak(), escalate_to=strong([]), below=0.8, errors="coerce"
+    )
+    assert (out.llm.status() == "ok").all()
+    models = [out.llm.trace(row).replies[-1].model for row in (0, 3)]
+    assert models == ["weak", "strong"]
+
+
+def test_below_without_a_stronger_model_is_refused(df: pd.DataFrame) -> None:
+    engine = weak()
+    with pytest.raises(ValueError, match=r"such rows without a label: unsure_below=0\.5"):
+        df.llm.classify("t", LABELS, model=engine, below=0.5)
+    assert not engine.requests

@@ -112,7 +112,7 @@ def test_few_rows_are_said() -> None:
         ({"label_confidence": ["hi", "lo"]}, {}, "'label_confidence' holds 'hi': expected numbers"),
         ({"label_confidence": [None, None]}, {}, "no row has a label, a truth and a confidence"),
         ({}, {}, "no column 'label_confidence'"),
-        ({"p": [0.5, 0.5]}, {"confidence": "p", "bins": 0}, "bins=0: expected at least 1"),
+        ({"p": [0.5, 0.5]}, {"confidence": "p", "bins": 0}, "bins=0: expected a whole number"),
     ],
 )
 def test_what_is_no_confidence_is_refused(
@@ -143,3 +143,27 @@ def test_plot_is_the_reliability_diagram() -> None:
     given = found.table[found.table["n"] > 0]
     assert line.get_ydata().tolist() == given["accuracy"].tolist()
     assert line.get_xdata().tolist() == given["confidence"].tolist()
+
+
+def test_labels_that_never_meet_are_told() -> None:
+    out = pd.DataFrame({"label": ["x", "y"] * 20, "truth": ["X", "Y"] * 20})
+    out["label_confidence"] = 0.9
+    notes = lf.calibration(out, "label", "truth").notes
+    assert "'X' and 'x' count as different labels" in notes[0]
+    assert "no value of 'truth' occurs in 'label' at all." in notes
+    one = lf.calibration(out.assign(truth="x"), "label", "truth").notes
+    assert not any("occurs in" in note for note in one)
+
+
+@pytest.mark.parametrize("bins", [0, 2.5, True, "x"])
+def test_bins_are_a_whole_number(bins: Any) -> None:
+    out = pd.DataFrame({"label": ["x"], "truth": ["x"], "label_confidence": [0.9]})
+    with pytest.raises(ValueError, match="expected a whole number"):
+        lf.calibration(out, "label", "truth", bins=bins)
+
+
+@pytest.mark.parametrize("precision", [0, 2, "x", None])
+def test_a_precision_is_a_share(precision: Any) -> None:
+    out = pd.DataFrame({"label": ["x"], "truth": ["x"], "label_confidence": [0.9]})
+    with pytest.raises(ValueError, match="expected a share"):
+        lf.calibration(out, "label", "truth").threshold(precision)

@@ -1184,6 +1184,15 @@ def test_a_column_of_a_frame_tells_the_same_as_the_frame(df: pd.DataFrame) -> No
     assert str(out["response"].llm.trace("y")) == str(out.llm.trace("y"))
 
 
+def test_several_columns_about_a_series_tell_of_its_rows() -> None:
+    asked = pd.Series(["fine", "lost"], index=["a", "b"], name="t")
+    engine = lf.testing.FakeEngine({"spam": 0.9, "ham": 0.1}, choices=True)
+    out = asked.llm.classify(["spam", "ham"], confidence=True, model=engine)
+    assert statuses(out) == ["ok", "ok"]
+    assert out.llm.failures().empty
+    assert "lost" in str(out.llm.trace("b"))
+
+
 def test_a_series_of_answers_on_other_labels_says_where_to_look(answers: pd.Series) -> None:
     with pytest.raises(lf.StoreError, match=r"found by their labels.*failures\(\)"):
         answers.reset_index(drop=True).llm.failures()

@@ -14,7 +14,7 @@ import pandas as pd
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
 from llmframe.judges import curves
-from llmframe.judges.findings import Findings, shown
+from llmframe.judges.findings import Findings, finite, shown
 from llmframe.judges.libraries import library
 from llmframe.judges.means import wilson
 from llmframe.judges.ratings import column, numeric, ratings
@@ -115,7 +115,7 @@ class Calibration(Findings):
             >>> found.threshold, found.precision, found.coverage
             (0.7, 1.0, 0.75)
         """
-        if not 0 < precision <= 1:
+        if not (finite(precision) and 0 < precision <= 1):
             raise ValueError(f"precision={precision!r}: expected a share, above 0 and at most 1.")
         order = np.argsort(-self.sure, kind="stable")
         sure, right = self.sure[order], self.right[order]
@@ -266,8 +266,8 @@ def calibration(
         >>> round(found.ece, 3), round(found.brier, 3)  # one bin of mean confidence 0.75
         (0.0, 0.135)
     """
-    if not bins >= 1:
-        raise ValueError(f"bins={bins!r}: expected at least 1.")
+    if not isinstance(bins, int) or isinstance(bins, bool) or bins < 1:
+        raise ValueError(f"bins={bins!r}: expected a whole number, at least 1.")
     name = f"{name_text(label)}_confidence" if confidence is None else confidence
     sure, _ = numeric(out, name)
     wrong = sure[np.isfinite(sure) & ((sure < 0) | (sure > 1))]
@@ -283,7 +283,11 @@ def calibration(
     right = codes[used, 0] == codes[used, 1]
     right_ones = tuple(found.values[code] for code in codes[used, 1])
     origin = origin_of(out.loc[used], name, right_ones)
-    return _measured(sure[used], right, labels, bins, len(out) - n, origin)
+    measured = _measured(sure[used], right, labels, bins, len(out) - n, origin)
+    notes = found.spelt_alike()
+    if not np.isin(codes[used, 1], codes[used, 0]).any():
+        notes.append(f"no value of {name_text(truth)!r} occurs in {name_text(label)!r} at all.")
+    return replace(measured, notes=(*notes, *measured.notes))
 
 
 def _measured(

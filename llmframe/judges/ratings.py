@@ -23,6 +23,8 @@ _FEW: Final = 20
 """Distinct scores up to which fractions count as points of a scale and not as a measurement."""
 _MANY: Final = 200
 """Distinct whole scores beyond which they do not either."""
+_NAMED: Final = 3
+"""Groups of labels spelt nearly alike that are named."""
 _LABELS: Final = 1000
 """Distinct labels beyond which a column holds texts."""
 
@@ -48,13 +50,17 @@ class Ratings:
     scale: Scale
     numbers: npt.NDArray[np.float64]
 
-    def alike(self) -> list[tuple[str, ...]]:
-        """Labels that count as different ones although they are spelt nearly alike."""
+    def spelt_alike(self) -> list[str]:
+        """A sentence for each few labels that count as different ones, and hardly are."""
         groups: dict[str, list[str]] = {}
         for value in self.values:
             if isinstance(value, str):
                 groups.setdefault(spelling(value), []).append(value)
-        return [tuple(group) for group in groups.values() if len(group) > 1]
+        return [
+            f"{' and '.join(map(repr, group))} count as different labels. If they are one, make "
+            "them so first: out[column].str.strip().str.lower()."
+            for group in [group for group in groups.values() if len(group) > 1][:_NAMED]
+        ]
 
 
 def column(data: pd.DataFrame, name: Hashable) -> pd.Series[Any]:
