@@ -40,8 +40,8 @@ class Recalibration(Findings):
     and the prompt that gave the rows it was fitted on, and for rows like these.
 
     Attributes:
-            table: A row a label: rows to which the model gave it, mean stated confidence, accuracy;
-            and the same afterwards, as in `after`.
+        table: A row a label: rows to which the model gave it, mean stated confidence, accuracy; and
+            the same afterwards, as in `after`.
         notes: Empty.
         fitted: The curves or the scaling.
         before: Calibration of the stated confidences.
