@@ -15,7 +15,7 @@ from llmframe.judges import coefficients
 from llmframe.judges.findings import Findings
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import Ratings, clusters, ratings
-from llmframe.judges.resampling import bootstrap, check
+from llmframe.judges.resampling import FEW_CLUSTERS, bootstrap, check
 from llmframe.views import counted
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ Statistic = Callable[[Floats, Ints], Floats]
 _FEW_ROWS: Final = 100
 """Below this the intervals are too narrow: in simulations 95 % ones of 50 rows held the truth in 91
 to 95 %, those of 100 rows in 94 to 96 %."""
-_FEW_CLUSTERS: Final = 20
-"""Below this a cluster bootstrap is known to be too narrow (Cameron, Gelbach & Miller 2008)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,7 +135,7 @@ def agreement(
         rows = [row for row in rows if "alpha" not in row["statistic"]]
         found, said = run(tuple(range(len(read.names))), _alphas(read))
         rows, notes = rows + found, notes + said
-    if group is not None and (count := len(np.unique(group))) < _FEW_CLUSTERS:
+    if group is not None and (count := len(np.unique(group))) < FEW_CLUSTERS:
         notes.append(f"{count} clusters are few: the intervals are likely too narrow.")
     table = pd.DataFrame(rows).set_index("statistic")
     return Agreement(table, _confusion(read), tuple(dict.fromkeys(notes)), confidence)

@@ -16,7 +16,8 @@ from llmframe.errors import SchemaError
 from llmframe.judges.findings import Findings, finite
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import clusters, column
-from llmframe.judges.resampling import check
+from llmframe.judges.resampling import FEW_CLUSTERS, check
+from llmframe.judges.strengths import Counts, firth, intervals, likeliest
 from llmframe.views import counted
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ _ROUNDS: Final = 1000
 """Iterations of a fit, which takes some ten; beyond these it does not converge."""
 _VIRTUAL: Final = 1.0
 """Games against an average opponent that every system is given where there is no maximum."""
+_FEW_ROWS: Final = 10
+"""Rows of a system below which one more moves its share of the wins by a tenth of all or more."""
+_LEAST_CLUSTERS: Final = 5
+"""Clusters of a system below which their spread says next to nothing of itself."""
+_NAMED: Final = 5
+"""Systems that a note names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,14 +92,14 @@ def ranking(
     """Rank systems by the Bradley-Terry model, from rows of which each compares two.
 
     Strengths are the maximum of the likelihood, with mean 0: the odds that one system beats
-    another are ``exp`` of their difference. A tie counts as half a win for each. Intervals are
-    normal, with the standard error of the Bayesian bootstrap (Rubin 1981), which gives every row
-    some weight, so that no draw tears the systems apart.
+    another are ``exp`` of their difference. A tie counts as half a win for each. Intervals are of
+    the profile likelihood under Firth's penalty (Heinze & Schemper 2002), with Student's
+    distribution, so that they hold for few rows too, and where all of them say the same.
 
     Where a system won, or lost, all its rows, or a group of systems all rows against the others,
     the likelihood has no maximum (Ford 1957). Then every system is given one game against an
     average opponent, half won and half lost, a note says so, and the interval has no end on that
-    side.
+    side. Virtual games are no evidence: they move the strengths, not the ends of the intervals.
 
     Args:
         out: The frame.
@@ -101,9 +108,10 @@ def ranking(
         winner: Column with ``"a"``, ``"b"`` or ``"tie"``, as `compare` writes it, or with the name
             of the system that won; NA, where no winner was found, leaves the row out.
         virtual: Such games for each system: 0 never, a number always, None where they are needed.
-        cluster: Column that says which rows belong together, as all pairs of one question.
+        cluster: Column that says which rows belong together, as all pairs of one question. A
+            system in fewer than five of them gets no interval.
         confidence: Of the intervals.
-        draws: Of the bootstrap.
+        draws: Of the Bayesian bootstrap (Rubin 1981), for `Ranking.stronger`.
         seed: Of the draws.
 
     Raises:
@@ -130,14 +138,14 @@ def ranking(
     notes = [f"{counted(left, 'row')} without a winner left out."] if left else []
     used = share >= 0
     first, second, share = first[used], second[used], share[used]
-    own = np.arange(len(share)) if group is None else np.unique(group[used], return_inverse=True)[1]
     count = len(names)
-    wins = _table(first, second, share, np.ones(len(share)), count)
+    own = None if group is None else np.unique(group[used], return_inverse=True)[1]
+    counts = Counts(first, second, share, count, own)
     games = virtual if virtual is not None else 0.0
-    _check_met(names, wins)
-    never_lost, never_won = _apart(wins), _apart(wins.T)
+    _check_met(names, counts.wins)
+    never_lost = _never_lost(counts.wins)
     if len(never_lost):
-        who = ", ".join(repr(names[k]) for k in never_lost)
+        who = _listed(names, never_lost)
         if virtual == 0:
             raise SchemaError(
                 f"{who} never lost to the other systems, so there is no best strength. Leave "
@@ -148,22 +156,21 @@ def ranking(
             f"{who} never lost to the other systems: the strengths rest on {games:g} virtual "
             "game(s) for each system, and the true distance may be any larger."
         )
-    strength = _fit(wins, games)
-    random = np.random.default_rng(seed)
-    groups = int(own.max()) + 1
-    drawn = np.full((draws, count), np.nan)
-    for k in range(draws):
-        weights = random.exponential(size=groups)
-        weights *= groups / weights.sum()
-        drawn[k] = _fit(_table(first, second, share, weights[own], count), games, strength)
-    # Not the percentiles: of log strengths they held the truth in 93 of 100 simulations.
-    reach = float(library("scipy.stats").norm.ppf((1 + confidence) / 2)) * drawn.std(axis=0, ddof=1)
-    low, high = strength - reach, strength + reach
-    # No resample has what never happened: a loss of the one, a win of the other.
-    high[never_lost], low[never_won] = np.inf, -np.inf
-    if groups < 2:
-        low, high = np.full(count, np.nan), np.full(count, np.nan)
-        notes.append("no intervals: all rows are one cluster.")
+    strength = _fit(counts.wins, games)
+    low, high = intervals(counts, confidence)
+    # The virtual games, which are no evidence, may have drawn the strength out of its interval.
+    low, high = np.minimum(low, strength), np.maximum(high, strength)
+    drawn = _draws(counts, draws, seed)
+    units = counts.units()
+    if own is not None:
+        unknown = units < _LEAST_CLUSTERS
+        low[unknown], high[unknown] = np.nan, np.nan
+        notes += _about_clusters(names, counts.groups, unknown)
+    elif len(few := np.flatnonzero(units < _FEW_ROWS)):
+        notes.append(
+            f"{_listed(names, few)}: fewer than {_FEW_ROWS} rows, so one row more may move the "
+            "estimate far; go by the interval."
+        )
     table = pd.DataFrame(
         {
             "estimate": strength,
@@ -180,6 +187,8 @@ def ranking(
     chance = 1 / (1 + np.exp(ordered[None, :] - ordered[:, None]))
     drawn = drawn[:, [names.index(name) for name in table.index]]
     above = (drawn[:, :, None] > drawn[:, None, :]).mean(axis=0)
+    unknown = table["low"].isna().to_numpy()
+    above[unknown], above[:, unknown] = np.nan, np.nan
     index, columns = table.index, table.index.rename(None)
     probabilities = pd.DataFrame(chance, index=index, columns=columns)
     stronger = pd.DataFrame(above, index=index, columns=columns)
@@ -239,29 +248,18 @@ def _sorted(names: Iterable[Any]) -> list[Any]:
     return sorted(names, key=lambda name: (type(name).__name__, name))
 
 
-def _table(first: Ints, second: Ints, share: Floats, weights: Floats, count: int) -> Floats:
-    """How often the system of the row beat that of the column."""
-    pairs = np.concatenate([first * count + second, second * count + first])
-    parts = np.concatenate([weights * share, weights * (1 - share)])
-    sums = np.bincount(pairs, weights=parts, minlength=count**2)
-    return sums.astype(np.float64).reshape(count, count)
-
-
 def _won(first: Ints, second: Ints, share: Floats, count: int) -> Ints:
     won = np.bincount(first[share == 1], minlength=count)
     return won + np.bincount(second[share == 0], minlength=count)
 
 
-def _fit(wins: Floats, games: float, start: Floats | None = None) -> Floats:
-    """Strengths with mean 0; from a start near them only as exactly as an interval needs."""
+def _fit(wins: Floats, games: float) -> Floats:
+    """Strengths with mean 0."""
     count = len(wins)
     if games:
         wins = np.pad(wins, (0, 1))
         wins[count, :count] = wins[:count, count] = games / 2
-        start = None if start is None else np.append(start, 0.0)
-    fitted = library("choix").ilsr_pairwise_dense(
-        wins, initial_params=start, max_iter=_ROUNDS, tol=1e-10 if start is None else 1e-4
-    )[:count]
+    fitted = library("choix").ilsr_pairwise_dense(wins, max_iter=_ROUNDS, tol=1e-10)[:count]
     return np.asarray(fitted - fitted.mean())
 
 
@@ -282,7 +280,7 @@ def _check_met(names: list[Any], wins: Floats) -> None:
         )
 
 
-def _apart(wins: Floats) -> Ints:
+def _never_lost(wins: Floats) -> Ints:
     """Systems that never lost to the rest; none of them where the likelihood has a maximum."""
     everyone = np.arange(len(wins))
     groups = _parts(wins, "strong")
@@ -291,3 +289,40 @@ def _apart(wins: Floats) -> Ints:
     return np.concatenate(
         [g for g in groups if not wins[np.ix_(np.setdiff1d(everyone, g), g)].any()]
     )
+
+
+def _draws(counts: Counts, draws: int, seed: int) -> Floats:
+    """Strengths under the Bayesian bootstrap (Rubin 1981): draws by systems.
+
+    What Firth's penalty adds is drawn too, as the prior of a Dirichlet process, so that no draw
+    tells two systems apart for certain by a few rows.
+    """
+    random = np.random.default_rng(seed)
+    added = firth(counts.wins)
+    near = likeliest(counts.wins + added, np.zeros(counts.count))
+    size = len(counts.share) / counts.groups
+    own = slice(None) if counts.cluster is None else counts.cluster
+    drawn = np.empty((draws, counts.count))
+    for k in range(draws):
+        wins = counts.weighted(random.exponential(size=counts.groups)[own])
+        drawn[k] = likeliest(wins + size * random.gamma(added), near)
+    return drawn
+
+
+def _listed(names: list[Any], places: Ints) -> str:
+    shown = ", ".join(repr(names[k]) for k in places[:_NAMED])
+    more = len(places) - _NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _about_clusters(names: list[Any], groups: int, unknown: npt.NDArray[np.bool_]) -> list[str]:
+    if unknown.any():
+        who = "" if unknown.all() else f" for {_listed(names, np.flatnonzero(unknown))}"
+        rows = "the" if unknown.all() else "its" if unknown.sum() == 1 else "their"
+        return [
+            f"no interval{who}: {rows} rows are in fewer than {_LEAST_CLUSTERS} clusters, which "
+            "cannot tell how far rows of one cluster lean on each other."
+        ]
+    if groups < FEW_CLUSTERS:
+        return [f"{groups} clusters are few: take the intervals as a guide."]
+    return []

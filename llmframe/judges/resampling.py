@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from llmframe.judges.libraries import library
 
-__all__ = ["Interval", "bootstrap", "check", "resamples"]
+__all__ = ["FEW_CLUSTERS", "Interval", "bootstrap", "check", "resamples"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Interval = tuple[float, float]
 
+FEW_CLUSTERS: Final = 20
+"""Below this a cluster bootstrap is known to be too narrow (Cameron, Gelbach & Miller 2008)."""
 _BLOCK: Final = 2_000_000
 """Numbers in one block of resamples: 16 MB, whatever the number of draws."""
 _JACKKNIFE: Final = 2000
