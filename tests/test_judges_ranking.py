@@ -95,7 +95,7 @@ def test_rows_without_a_winner_are_left_out() -> None:
     games.loc[len(games)] = ["z", "y", "b"]
     found = lf.ranking(games, draws=100)
     assert found.table["n"].to_dict() == {"x": 4, "y": 6, "z": 2}
-    assert found.notes == ("6 rows without a winner left out.",)
+    assert found.notes[0] == "6 rows without a winner left out."
 
 
 def test_an_undefeated_system_has_no_upper_end() -> None:
@@ -157,6 +157,111 @@ def test_questions_that_are_asked_twice_count_once_by_cluster() -> None:
     assert width(lf.ranking(twice)) == pytest.approx(alone / 2, rel=0.1)
 
 
+def ends(*rows: tuple[Any, ...], **given: Any) -> tuple[float, float]:
+    """Of the strength of x against the mean of itself and y."""
+    row = lf.ranking(pairs(*rows), draws=100, **given).table.loc["x"]
+    return float(row["low"]), float(row["high"])
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_winning_all_rows_says_what_clopper_and_pearson_say(n: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    low, high = ends(("x", "y", "a", n))
+    exact = stats.binomtest(n, n).proportion_ci(0.95, method="exact").low
+    assert 1 / (1 + np.exp(-2 * low)) == pytest.approx(exact, abs=0.06)
+    assert high == np.inf
+    assert ends(("x", "y", "b", n)) == pytest.approx((-np.inf, -low))
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_intervals_of_few_rows_hold_what_they_promise(n: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    found = [
+        ends(*[("x", "y", who, k) for who, k in (("a", won), ("b", n - won)) if k])
+        for won in range(n + 1)
+    ]
+    for p in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
+        truth = np.log(p / (1 - p)) / 2
+        held = [low <= truth <= high for low, high in found]
+        assert stats.binom.pmf(np.arange(n + 1), n, p) @ held >= 0.93, p
+
+
+def test_intervals_of_many_rows_are_those_of_the_textbook() -> None:
+    low, high = ends(("x", "y", "a", 72), ("x", "y", "b", 48))
+    assert (high - low) / 2 == pytest.approx(1.96 * np.sqrt(1 / 72 + 1 / 48) / 2, rel=0.03)
+
+
+def test_ties_alone_leave_a_doubt_and_say_more_than_wins_and_losses() -> None:
+    low, high = ends(("x", "y", "tie", 6))
+    assert low == pytest.approx(-high)
+    assert 0.2 < high < 0.6
+    mixed = ends(("x", "y", "a", 3), ("x", "y", "b", 3))
+    assert mixed[1] > 1.5 * high
+
+
+def test_a_system_between_an_undefeated_and_a_beaten_one_has_no_end() -> None:
+    games = pairs(("x", "y", "a", 4), ("y", "z", "a", 3))
+    table = lf.ranking(games, draws=100).table
+    # The distance of x, and with it the mean, may be any; so may that of z.
+    assert table.loc["y", ["low", "high"]].tolist() == [-np.inf, np.inf]
+    assert np.isfinite(table.loc["x", "low"])
+    assert np.isfinite(table.loc["z", "high"])
+
+
+def test_few_rows_of_a_system_are_told() -> None:
+    games = pairs(("x", "y", "a", 9), ("y", "x", "a", 8), ("x", "z", "a", 2), ("z", "x", "a", 1))
+    (note,) = lf.ranking(games, draws=100).notes
+    assert note.startswith("'z': fewer than 10 rows")
+    games = pairs(("x", "y", "a", 9), ("y", "x", "a", 8))
+    assert not lf.ranking(games, draws=100).notes
+
+
+def test_few_rows_tell_no_order_for_certain() -> None:
+    found = lf.ranking(pairs(("x", "y", "a", 3)), draws=1000)
+    # Jeffreys' posterior of 3 in 3: Beta(3.5, 0.5).
+    beta = pytest.importorskip("scipy.stats").beta(3.5, 0.5)
+    assert found.stronger.loc["x", "y"] == pytest.approx(1 - beta.cdf(0.5), abs=0.02)
+    assert found.stronger.loc["x", "y"] < 1
+
+
+def test_few_clusters_are_told_and_fewer_get_no_interval() -> None:
+    random = np.random.default_rng(3)
+    games = pairs(*[("x", "y", "a" if random.random() < 0.55 else "b") for _ in range(540)])
+    place = np.arange(540)
+    for count in (1, 2, 4):
+        found = lf.ranking(games.assign(q=place % count), cluster="q", draws=100)
+        assert found.table[["low", "high"]].isna().all(axis=None)
+        assert found.stronger.isna().all(axis=None)
+        (note,) = found.notes
+        assert note.startswith("no interval: the rows are in fewer than 5 clusters")
+    alone = ends(*games.itertuples(index=False, name=None))
+    found = lf.ranking(games.assign(q=place % 6), cluster="q", draws=100)
+    assert found.notes == ("6 clusters are few: take the intervals as a guide.",)
+    found = lf.ranking(games.assign(q=place % 60), cluster="q", draws=100)
+    assert not found.notes
+    width = found.table.loc["x", "high"] - found.table.loc["x", "low"]
+    assert width == pytest.approx(alone[1] - alone[0], rel=0.25)
+
+
+def test_a_system_in_few_clusters_alone_gets_no_interval() -> None:
+    games = pairs(("x", "y", "a", 30), ("y", "x", "a", 30), ("x", "z", "a", 6), ("z", "x", "a", 6))
+    games["q"] = [k % 30 for k in range(60)] + [k % 3 for k in range(12)]
+    found = lf.ranking(games, cluster="q", draws=100)
+    assert found.table["low"].isna().to_dict() == {"x": False, "y": False, "z": True}
+    assert found.notes[0].startswith("no interval for 'z': its rows are in fewer than 5 clusters")
+    assert np.isnan(found.stronger.loc["x", "z"])
+    assert np.isfinite(found.stronger.loc["x", "y"])
+
+
+def test_clusters_that_all_say_the_same_count_as_one_row_each() -> None:
+    once = ends(("x", "y", "a", 10))[0]
+    games = pairs(("x", "y", "a", 500))
+    games["q"] = np.arange(500) % 10
+    found = lf.ranking(games, cluster="q", draws=100).table.loc["x", "low"]
+    assert found == pytest.approx(once, abs=0.3)
+    assert ends(("x", "y", "a", 500))[0] > 2
+
+
 def test_plot_puts_the_strongest_on_top() -> None:
     pytest.importorskip("matplotlib").use("agg")
     games = pairs(("x", "y", "a", 4), ("y", "z", "a", 3), ("z", "y", "a", 2))
@@ -178,3 +283,34 @@ def test_intervals_hold_what_they_promise() -> None:
         table = lf.ranking(out, draws=100, seed=seed).table.sort_index()
         held.append((table["low"] <= strengths) & (strengths <= table["high"]))
     assert (pd.DataFrame(held).mean() >= 0.93).all(), pd.DataFrame(held).mean()
+
+
+@pytest.mark.slow
+def test_intervals_of_few_rows_of_several_systems_hold_what_they_promise() -> None:
+    strengths = np.array([1.35, 0.15, -0.45, -1.05])  # the first one often wins all
+    random = np.random.default_rng(4)
+    a, b = (side.repeat(4) for side in np.triu_indices(4, 1))
+    held = []
+    for seed in range(120):
+        won = random.random(len(a)) < 1 / (1 + np.exp(strengths[b] - strengths[a]))
+        out = pd.DataFrame({"system_a": a, "system_b": b, "winner": np.where(won, "a", "b")})
+        table = lf.ranking(out, draws=100, seed=seed).table.sort_index()
+        held.append((table["low"] <= strengths) & (strengths <= table["high"]))
+    assert (pd.DataFrame(held).mean() >= 0.93).all(), pd.DataFrame(held).mean()
+
+
+@pytest.mark.slow
+def test_intervals_by_cluster_hold_what_they_promise() -> None:
+    random = np.random.default_rng(5)
+    many = 1 / (1 + np.exp(-random.normal(0.4, 1, 400_000)))
+    truth = np.log(many.mean() / (1 - many.mean())) / 2
+    held = 0
+    for seed in range(150):
+        chance = 1 / (1 + np.exp(-random.normal(0.4, 1, 10)))
+        question = np.arange(10).repeat(15)
+        won = random.random(150) < chance[question]
+        out = pd.DataFrame({"system_a": "x", "system_b": "y", "winner": np.where(won, "a", "b")})
+        out["question"] = question
+        row = lf.ranking(out, cluster="question", draws=100, seed=seed).table.loc["x"]
+        held += row["low"] <= truth <= row["high"]
+    assert held / 150 >= 0.93

@@ -24,6 +24,10 @@ _STEPS: Final = 100
 """Newton steps, or halvings of one, or rounds of the penalty: each takes some five."""
 _NEAR: Final = 1e-8
 """Step, in log odds, at which a fit is done."""
+_RIDGE: Final = 1e-10
+"""Curvature below which a direction is as good as flat."""
+_FARTHEST: Final = 4.0
+"""Longest step, in log odds."""
 _WIDEST: Final = 64.0
 """Distance, in log odds, beyond which no end of an interval is looked for."""
 
@@ -121,11 +125,12 @@ def likeliest(wins: Floats, start: Floats, held: int | None = None, at: float = 
     for _ in range(_STEPS):
         slope = (wins.sum(axis=1) - (played * _chance(strength)).sum(axis=1))[free]
         bend = _laplacian(played * _doubt(strength))[np.ix_(free, free)]
-        if held is None:  # flat along the mean, which any curvature keeps where it is
-            step = np.linalg.solve(bend + 1 / count, slope)
-        else:  # the others keep their mean: Lagrange
-            step, along = np.linalg.solve(bend, np.column_stack([slope, np.ones(len(free))])).T
-            step = step - along * (step.sum() / along.sum())
+        # Flat along the mean, which no curvature along it moves; and all but flat where a
+        # comparison is decided, where a step goes no farther than is safe.
+        bend += 1 / count + _RIDGE * np.eye(len(free))
+        step, along = np.linalg.solve(bend, np.column_stack([slope, np.ones(len(free))])).T
+        step = step - along * (step.sum() / along.sum())
+        step *= min(1.0, _FARTHEST / max(np.abs(step).max(), _NEAR))
         if np.abs(step).max() < _NEAR:
             break
         for _ in range(_STEPS):
