@@ -205,6 +205,8 @@ def test_votes_that_are_far_apart_are_told() -> None:
     assert found.findings == (
         "it is not sure of its scores: the votes on a row are 2 points apart (standard deviation, "
         "40 rows).",
+        "all 40 rows get the same score, 3: it does not tell them apart, or they are all alike; "
+        "truth= tells.",  # their median
     )
     assert of(found, "votes_alike") == 0
     assert of(found, "spread") == 2
@@ -213,9 +215,8 @@ def test_votes_that_are_far_apart_are_told() -> None:
 def test_votes_of_pass_and_fail_that_contradict_each_other_are_told() -> None:
     engine = scores(lambda said, vote: vote % 2 == 0)
     found = lf.audit(scored(), RUBRIC, answer="said", scale="binary", n=2, model=engine)
-    assert found.findings == (
-        "it contradicts itself: 100% of two votes on one row differ (40 rows).",
-    )
+    told = "it contradicts itself: 100% of two votes on one row differ (40 rows)."
+    assert found.findings[0] == told
 
 
 def test_labels_are_ranked_by_their_place_on_the_scale() -> None:
@@ -282,6 +283,82 @@ def test_replies_that_are_no_score_are_counted_and_silent_ones_are_not() -> None
     assert found.findings == (f"{bad / 40:.1%} of its replies are no score ({bad} of 40).",)
     assert found.table.loc["unparseable", "n"] == 40
     assert found.table.loc["length_correlation", "n"] == 40 - bad
+
+
+@pytest.mark.parametrize(
+    ("scale", "mark", "told"),
+    [((1, 5), 3, "3"), ("binary", True, "True"), (["poor", "good"], "good", "'good'")],
+)
+def test_a_judge_that_gives_every_row_the_same_score_is_told_so(
+    scale: Any, mark: Any, told: str
+) -> None:
+    engine = scores(lambda said, vote: mark)
+    found = lf.audit(scored(), RUBRIC, answer="said", scale=scale, model=engine)
+    assert found.findings == (
+        f"all 40 rows get the same score, {told}: it does not tell them apart, or they are all "
+        "alike; truth= tells.",
+    )
+    assert of(found, "same_score") == 1
+    assert found.table.loc["same_score", "low"] == pytest.approx(0.912, abs=1e-3)
+
+
+def test_people_tell_a_judge_that_makes_no_difference_from_rows_that_have_none() -> None:
+    engine = scores(lambda said, vote: 3)
+    given: Any = {"answer": "said", "truth": "human", "model": engine, "n": 1}
+    found = lf.audit(scored(), RUBRIC, **given)
+    assert found.findings == (
+        "all 40 rows get the same score, 3, where people give different ones: it does not tell "
+        "them apart.",
+    )
+    found = lf.audit(scored().assign(human=4), RUBRIC, **given)
+    assert found.findings == ()
+    assert "people make no difference either" in found.notes[0]
+    found = lf.audit(scored(5), RUBRIC, **given)
+    assert found.findings == ()
+    assert found.notes[0].startswith("all 5 rows get the same score, 3: too few")
+
+
+def test_a_judge_that_calls_every_pair_a_tie_is_told_so() -> None:
+    engine = lf.testing.FakeEngine({"reason": "So.", "winner": "tie"})
+    found = lf.audit(paired(), BETTER, a="x", b="y", model=engine)
+    assert found.findings == (
+        "all 40 pairs are called a tie: it does not tell them apart, or they are all alike; truth= "
+        "tells.",
+    )
+    assert of(found, "ties") == 1
+    df = paired()
+    df.loc[:9, "better"] = "tie"
+    found = lf.audit(df, BETTER, a="x", b="y", truth="better", model=engine)
+    assert found.findings == (
+        "all 40 pairs are called a tie, where people name a winner for 30 of them: it does not "
+        "tell them apart.",
+    )
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 6])
+def test_few_pairs_do_not_acquit_a_judge_of_a_liking_for_a_place(rows: int) -> None:
+    engine = prefers(lambda first, second: True)
+    found = lf.audit(paired(rows), BETTER, a="x", b="y", model=engine)
+    assert found.findings == (
+        f"it guesses, or goes by the place: {rows} of {rows} pairs (100%) change their winner with "
+        f"the order, 100% of these to the first place; {rows} pairs cannot tell which.",
+    )
+    assert found.notes[-1] == f"{rows} pairs show only what is glaring: audit more of them."
+
+
+def test_one_row_shows_little_and_none_shows_nothing() -> None:
+    found = lf.audit(paired(1), BETTER, a="x", b="y", model=prefers(fair))
+    assert found.notes[-1] == "1 pair shows only what is glaring: audit more of them."
+    junk = lf.testing.FakeEngine("I would rather not say.")
+    with all_warnings() as seen:
+        found = lf.audit(scored(3), RUBRIC, answer="said", repairs=0, model=junk)
+        both = lf.audit(paired(3), BETTER, a="x", b="y", repairs=0, model=junk)
+        none = lf.audit(scored(0), RUBRIC, answer="said", truth="human", model=junk)
+    assert not seen
+    assert found.findings == ("100.0% of its replies are no score (9 of 9).",)
+    assert found.notes[-1] == "no row was judged, so nothing is known of the judge."
+    assert both.notes[-1] == "no pair was judged, so nothing is known of the judge."
+    assert "on 0 rows: nothing known" in repr(none)
 
 
 def test_an_audit_goes_on_where_it_stopped_and_pays_nothing_that_the_verb_has_paid() -> None:

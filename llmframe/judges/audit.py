@@ -78,6 +78,8 @@ class Audit(Findings):
 
     def _title(self) -> str:
         told = counted(len(self.findings), "finding") if self.findings else "nothing found"
+        if not self.findings and not self.table["n"].drop("unparseable").any():
+            told = "nothing known"
         return f"Audit of a judge on {self.judged}: {told}; {self.confidence:.0%} intervals"
 
 
@@ -112,10 +114,12 @@ def audit(
     |---|---|---|
     | ``inconsistent`` | compare | pairs whose winner changes with the order |
     | ``first_favoured`` | compare | of these, the share in which the first place won |
+    | ``ties`` | compare | pairs called a tie in both orders |
     | ``longer_wins`` | compare | pairs won, in both orders, by the longer text |
     | ``longer_in_errors`` | compare | the same where `truth` names the other as the winner |
     | ``votes_alike`` | judge | pairs of votes on one row with the same score |
     | ``spread`` | judge | standard deviation of a row's votes, in points |
+    | ``same_score`` | judge | rows with the commonest score |
     | ``length_correlation`` | judge | Spearman's, of the score and the characters of the answer |
     | ``length_given_truth`` | judge | the same among answers of the same `truth` (partial) |
     | ``reworded_alike`` | both | the same score, or winner, under `again`; votes are paired |
@@ -220,8 +224,11 @@ def audit(
     judged = sum(row is not None for row in outcomes[0].rows())
     unit = "pair" if paired else "row"
     caveats = []
-    if judged < _FEW:
-        caveats.append(f"{counted(judged, unit)} show only what is glaring: audit more of them.")
+    if not judged:
+        caveats.append(f"no {unit} was judged, so nothing is known of the judge.")
+    elif judged < _FEW:
+        verb = "shows" if judged == 1 else "show"
+        caveats.append(f"{counted(judged, unit)} {verb} only what is glaring: audit more of them.")
     return Audit(
         checks.table(),
         tuple(checks.findings),

@@ -70,6 +70,8 @@ def rank_correlation(x: Floats, y: Floats, confidence: float, given: Floats | No
         >>> round(rank_correlation(x, y, 0.95).estimate, 3)
         0.905
     """
+    if len(x) < 2:
+        return Mean(math.nan, math.nan, math.nan)
     ranks = [pd.Series(values).rank().to_numpy(float) for values in (x, y)]
     ranks = [values - values.mean() for values in ranks]
     sizes = [float(np.linalg.norm(values)) for values in ranks]
@@ -79,7 +81,7 @@ def rank_correlation(x: Floats, y: Floats, confidence: float, given: Floats | No
         if held.any():
             ranks = [values - held * (values @ held) / (held @ held) for values in ranks]
     left = [float(np.linalg.norm(values)) for values in ranks]
-    if len(x) < 2 or any(now <= 1e-9 * then for now, then in zip(left, sizes, strict=True)):
+    if any(now <= 1e-9 * then for now, then in zip(left, sizes, strict=True)):
         return Mean(math.nan, math.nan, math.nan)
     r = float(np.clip(ranks[0] @ ranks[1] / (left[0] * left[1]), -1.0, 1.0))
     freedom = len(x) - 3 - (given is not None)

@@ -12,13 +12,15 @@ import pandas as pd
 from llmframe.judges.biases import rank_correlation, share
 from llmframe.judges.means import Mean, plain
 
-__all__ = ["Checks"]
+__all__ = ["FEW", "SURE", "Checks"]
 
 Floats = npt.NDArray[np.float64]
 
 SURE: Final = 0.99
 """Confidence at which a finding is told. Several are looked for, so that at 95 % one fair judge in
 four would be told something."""
+FEW: Final = 10
+"""Rows that may all be alike by chance: fewer say nothing against a judge that calls them so."""
 
 
 class Checks:
@@ -54,6 +56,29 @@ class Checks:
             return rank_correlation(x, y, at, given)
 
         return self._add(check, figure, fair, len(x), "rows")
+
+    def alike(self, told: str, n: int, people: str | None) -> None:
+        """Say that a judge makes no difference between the rows.
+
+        Args:
+            told: What it says of all of them.
+            n: Their number.
+            people: How those who were asked differ over the same rows; empty if they do not; None
+                if nobody was asked.
+        """
+        if n < FEW:
+            self.notes.append(f"{told}: too few to say whether it can tell them apart.")
+        elif people is None:
+            self.findings.append(
+                f"{told}: it does not tell them apart, or they are all alike; truth= tells."
+            )
+        elif people:
+            self.findings.append(f"{told}, {people}: it does not tell them apart.")
+        else:
+            self.notes.append(
+                f"{told}, and people make no difference either: these rows do not show whether it "
+                "can tell others apart."
+            )
 
     def _add(
         self, check: str, figure: Callable[[float], Mean], fair: float | None, n: int, unit: str

@@ -16,6 +16,7 @@ from llmframe.judges.checks import Checks
 from llmframe.judges.ratings import column
 from llmframe.outcomes import Outcome
 from llmframe.panels import Orders
+from llmframe.views import counted
 
 __all__ = ["look", "winners"]
 
@@ -64,6 +65,7 @@ def look(
     judged = [place for place, row in enumerate(rows) if row is not None]
     named = {place: _winner(rows[place]) for place in judged}
     _place(checks, outcomes[0], judged)
+    _ties(checks, list(named.values()), None if truth is None else [truth[k] for k in judged])
     longer = {
         place: "a" if long_a[place] > long_b[place] else "b"
         for place, winner in named.items()
@@ -104,6 +106,18 @@ def look(
             )
 
 
+def _ties(checks: Checks, named: Sequence[object], truth: Sequence[str | None] | None) -> None:
+    """Whether it names winners at all."""
+    checks.share("ties", [float(winner == "tie") for winner in named], None, "pairs")
+    if len(named) < 2 or set(named) != {"tie"}:
+        return
+    people = None
+    if truth is not None and any(truth):
+        won = sum(winner in {"a", "b"} for winner in truth)
+        people = f"where people name a winner for {won:,} of them" if won else ""
+    checks.alike(f"all {len(named):,} pairs are called a tie", len(named), people)
+
+
 def _winner(row: tuple[object, ...] | None) -> object:
     return None if row is None else row[0]
 
@@ -125,11 +139,14 @@ def _place(checks: Checks, outcome: Outcome, judged: Sequence[int]) -> None:
         f"{len(first):,} of {len(judged):,} pairs ({unsure.estimate:.0%}) change their winner with "
         f"the order"
     )
+    where = "first" if favour.estimate >= 0.5 else "second"
+    part = favour.estimate if favour.estimate >= 0.5 else 1 - favour.estimate
     if favour.low > 0.5 or favour.high < 0.5:
-        where = "first" if favour.low > 0.5 else "second"
-        part = favour.estimate if favour.low > 0.5 else 1 - favour.estimate
         checks.findings.append(
             f"it prefers the {where} answer: {told}, {part:.0%} of these to the {where} place."
         )
     elif unsure.low > _GUESSED:
-        checks.findings.append(f"it guesses: {told}, with no liking for a place.")
+        checks.findings.append(
+            f"it guesses, or goes by the place: {told}, {part:.0%} of these to the {where} place; "
+            f"{counted(len(first), 'pair')} cannot tell which."
+        )

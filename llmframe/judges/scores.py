@@ -12,7 +12,7 @@ import pandas as pd
 
 from llmframe.errors import SchemaError
 from llmframe.judges.biases import alike, alike_across
-from llmframe.judges.checks import SURE, Checks
+from llmframe.judges.checks import FEW, SURE, Checks
 from llmframe.judges.means import plain
 from llmframe.judges.ratings import numeric, ratings
 from llmframe.outcomes import Outcome
@@ -28,8 +28,6 @@ _NOISY: Final = 0.1
 """Part of the scale that a row's votes are apart, from which on that is told: 0.4 on 1 to 5."""
 _DIFFERS: Final = 0.2
 """Share of pairs of votes that differ, from which on that is told, where there are no distances."""
-_FEW: Final = 10
-"""Rows below which Student's interval of values that are all alike says too much."""
 
 
 def check(call: Prepared) -> None:
@@ -84,6 +82,7 @@ def look(
     if panel.votes > 1:
         _votes(checks, panel, votes)
     judged = ~np.isnan(scored)
+    _discerning(checks, panel, scored[judged], None if truth is None else truth[judged])
     found = checks.correlation("length_correlation", scored[judged], long[judged], None)
     if truth is None:
         if found.low > 0 or found.high < 0:
@@ -133,6 +132,28 @@ def _scores(panel: Votes, outcome: Outcome) -> tuple[Floats, list[list[float]]]:
     return np.array(scored, dtype=np.float64), votes
 
 
+def _discerning(checks: Checks, panel: Votes, scored: Floats, truth: Floats | None) -> None:
+    """Whether it gives rows different scores at all."""
+    values, times = np.unique(scored, return_counts=True)
+    commonest = values[times.argmax()] if len(values) else np.nan
+    checks.share("same_score", (scored == commonest).astype(float).tolist(), None, "rows")
+    if len(values) != 1 or len(scored) < 2:
+        return
+    mark: Any = float(values[0])
+    if panel.kind == "category":
+        mark = repr(panel.scale[int(mark)])
+    elif panel.kind == "bool":
+        mark = bool(mark)
+    else:
+        mark = f"{mark:g}"
+    people = None
+    if truth is not None:
+        known = truth[~np.isnan(truth)]
+        differ = len(np.unique(known)) > 1
+        people = None if not len(known) else "where people give different ones" if differ else ""
+    checks.alike(f"all {len(scored):,} rows get the same score, {mark}", len(scored), people)
+
+
 def _votes(checks: Checks, panel: Votes, votes: Sequence[Sequence[float]]) -> None:
     several = [own for own in votes if len(own) > 1]
     same = checks.share("votes_alike", [alike(own) for own in several], 1.0, "rows")
@@ -162,7 +183,7 @@ def _reworded(
     shift = checks.mean(
         "reworded_shift", [other[0][place] - one[0][place] for place in both], 0.0, "rows"
     )
-    if len(both) >= _FEW and (shift.low > 0 or shift.high < 0):
+    if len(both) >= FEW and (shift.low > 0 or shift.high < 0):
         way, size = "higher" if shift.low > 0 else "lower", abs(shift.estimate)
         told = f"{size:.0%} of the rows" if panel.kind == "bool" else f"{size:.2g} points"
         checks.findings.append(
@@ -181,7 +202,7 @@ def _reworded(
         if min(len(one[1][place]), len(other[1][place])) > 1
     }
     beyond = [within[place] - across[k] for k, place in enumerate(both) if place in within]
-    if len(beyond) < _FEW:
+    if len(beyond) < FEW:
         return
     if plain(np.array(beyond), np.arange(len(beyond)), SURE).low > 0:
         noise = 1 - float(np.mean(list(within.values())))
