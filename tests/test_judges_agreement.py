@@ -282,9 +282,13 @@ def test_clusters_are_refused_where_they_say_nothing() -> None:
     out = pd.DataFrame({"a": [1, 2, 3], "b": [1, 2, 2], "g": ["x", None, "y"]})
     with pytest.raises(lf.SchemaError, match="'g' is missing in 1 of 3 rows"):
         lf.agreement(out, "a", "b", cluster="g")
-    found = lf.agreement(out.assign(g="x"), "a", "b", cluster="g")
-    assert found.table["low"].isna().all()
-    assert any("all rows are one cluster" in note for note in found.notes)
+    many = pd.DataFrame({"a": [1, 2, 3, 1, 2] * 20, "b": [1, 2, 2, 1, 2] * 20})
+    for count in (1, 2, 4):
+        found = lf.agreement(many.assign(g=many.index % count), "a", "b", cluster="g")
+        assert found.table[["low", "high"]].isna().all(axis=None)
+        assert any("rows are in fewer than 5 clusters" in note for note in found.notes)
+    found = lf.agreement(many.assign(g=many.index // 10), "a", "b", cluster="g")
+    assert any("10 clusters are few" in note for note in found.notes)
 
 
 def test_what_a_notebook_shows_is_escaped() -> None:

@@ -15,7 +15,7 @@ from llmframe.judges import coefficients
 from llmframe.judges.findings import Findings
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import Ratings, clusters, ratings
-from llmframe.judges.resampling import FEW_CLUSTERS, bootstrap, check
+from llmframe.judges.resampling import FEW_CLUSTERS, LEAST_CLUSTERS, bootstrap, check
 from llmframe.views import counted
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def agreement(
             ``"quadratic"`` says so and chooses the weights of kappa, by default quadratic; False
             treats scores as mere labels.
         cluster: Column that says which rows belong together (one document, one conversation):
-            they are resampled together. Without it intervals of such rows are too narrow.
+            they are resampled together. Without it intervals of such rows are too narrow; by fewer
+            than five of them there is none.
         confidence: Of the intervals.
         draws: Bootstrap resamples.
         seed: Of the resamples: the same call gives the same interval.
@@ -135,7 +136,7 @@ def agreement(
         rows = [row for row in rows if "alpha" not in row["statistic"]]
         found, said = run(tuple(range(len(read.names))), _alphas(read))
         rows, notes = rows + found, notes + said
-    if group is not None and (count := len(np.unique(group))) < FEW_CLUSTERS:
+    if group is not None and LEAST_CLUSTERS <= (count := len(np.unique(group))) < FEW_CLUSTERS:
         notes.append(f"{count} clusters are few: the intervals are likely too narrow.")
     table = pd.DataFrame(rows).set_index("statistic")
     return Agreement(table, _confusion(read), tuple(dict.fromkeys(notes)), confidence)
@@ -212,7 +213,7 @@ def _estimates(
         return np.column_stack([function(w, patterns) for function in statistics.values()])
 
     estimates = every(np.bincount(place).astype(float)[None, :])[0]
-    together = own is not None and len(np.unique(own)) < 2
+    together = own is not None and len(np.unique(own)) < LEAST_CLUSTERS
     intervals = (
         [None] * len(rows) if together else bootstrap(every, place, own, confidence, draws, seed)
     )
@@ -231,7 +232,7 @@ def _estimates(
         notes.append(f"{who}: {', '.join(undefined)} undefined: a rater gave one value only.")
     if unsure:
         why = (
-            "all rows are one cluster"
+            f"the rows are in fewer than {LEAST_CLUSTERS} clusters"
             if together
             else "the rows show too little disagreement, or too few values, to resample"
         )

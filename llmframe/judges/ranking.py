@@ -16,7 +16,7 @@ from llmframe.errors import SchemaError
 from llmframe.judges.findings import Findings, finite
 from llmframe.judges.libraries import library
 from llmframe.judges.ratings import clusters, column
-from llmframe.judges.resampling import FEW_CLUSTERS, check
+from llmframe.judges.resampling import FEW_CLUSTERS, LEAST_CLUSTERS, check
 from llmframe.judges.strengths import Counts, firth, intervals, likeliest
 from llmframe.views import counted
 
@@ -34,8 +34,6 @@ _VIRTUAL: Final = 1.0
 """Games against an average opponent that every system is given where there is no maximum."""
 _FEW_ROWS: Final = 10
 """Rows of a system below which one more moves its share of the wins by a tenth of all or more."""
-_LEAST_CLUSTERS: Final = 5
-"""Clusters of a system below which their spread says next to nothing of itself."""
 _NAMED: Final = 5
 """Systems that a note names."""
 
@@ -46,11 +44,12 @@ class Ranking(Findings):
 
     Attributes:
         table: A row a system, the strongest first: its strength as a log odds against the average
-            system, low, high (infinite where it never lost, or never won), and its rows: n, wins,
-            ties.
+            system, low, high, and its rows: n, wins, ties. An end is infinite on the side on which
+            the rows set no bound: above a system that never lost, below one that never won.
         probabilities: Chance that the system of the row beats that of the column.
         stronger: Share of the resamples in which the system of the row is the stronger one; two
-            whose intervals overlap may still be told apart, as both lean on the same rows.
+            whose intervals overlap may still be told apart, as both lean on the same rows. NA where
+            clusters are too few for an interval.
         notes: Rows that were left out, and what the strengths rest on.
         confidence: Of the intervals.
     """
@@ -163,7 +162,7 @@ def ranking(
     drawn = _draws(counts, draws, seed)
     units = counts.units()
     if own is not None:
-        unknown = units < _LEAST_CLUSTERS
+        unknown = units < LEAST_CLUSTERS
         low[unknown], high[unknown] = np.nan, np.nan
         notes += _about_clusters(names, counts.groups, unknown)
     elif len(few := np.flatnonzero(units < _FEW_ROWS)):
@@ -320,7 +319,7 @@ def _about_clusters(names: list[Any], groups: int, unknown: npt.NDArray[np.bool_
         who = "" if unknown.all() else f" for {_listed(names, np.flatnonzero(unknown))}"
         rows = "the" if unknown.all() else "its" if unknown.sum() == 1 else "their"
         return [
-            f"no interval{who}: {rows} rows are in fewer than {_LEAST_CLUSTERS} clusters, which "
+            f"no interval{who}: {rows} rows are in fewer than {LEAST_CLUSTERS} clusters, which "
             "cannot tell how far rows of one cluster lean on each other."
         ]
     if groups < FEW_CLUSTERS:

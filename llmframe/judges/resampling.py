@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from llmframe.judges.libraries import library
 
-__all__ = ["FEW_CLUSTERS", "Interval", "bootstrap", "check", "resamples"]
+__all__ = ["FEW_CLUSTERS", "LEAST_CLUSTERS", "Interval", "bootstrap", "check", "resamples"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -18,6 +18,8 @@ Interval = tuple[float, float]
 
 FEW_CLUSTERS: Final = 20
 """Below this a cluster bootstrap is known to be too narrow (Cameron, Gelbach & Miller 2008)."""
+LEAST_CLUSTERS: Final = 5
+"""Below this the spread of clusters says next to nothing of itself: no interval is given."""
 _BLOCK: Final = 2_000_000
 """Numbers in one block of resamples: 16 MB, whatever the number of draws."""
 _JACKKNIFE: Final = 2000
