@@ -315,13 +315,14 @@ def _listed(names: list[Any], places: Ints) -> str:
 
 
 def _about_clusters(names: list[Any], groups: int, unknown: npt.NDArray[np.bool_]) -> list[str]:
+    notes = []
     if unknown.any():
         who = "" if unknown.all() else f" for {_listed(names, np.flatnonzero(unknown))}"
         rows = "the" if unknown.all() else "its" if unknown.sum() == 1 else "their"
-        return [
+        notes.append(
             f"no interval{who}: {rows} rows are in fewer than {LEAST_CLUSTERS} clusters, which "
             "cannot tell how far rows of one cluster lean on each other."
-        ]
-    if groups < FEW_CLUSTERS:
-        return [f"{groups} clusters are few: take the intervals as a guide."]
-    return []
+        )
+    if groups < FEW_CLUSTERS and not unknown.all():
+        notes.append(f"{groups} clusters are few: take the intervals as a guide.")
+    return notes
