@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _map(given: argparse.Namespace) -> None:
-    from llmframe import joins
+    from llmframe import table_files
     from llmframe.options import get_options, set_options
     from llmframe.submits import submit
     from llmframe.verbs import prepare_map
@@ -97,7 +97,7 @@ def _map(given: argparse.Namespace) -> None:
     out = given.out or path.with_name(f"{path.stem}.out{path.suffix}")
     _check_out(out)  # now: later everything is paid
     prepared = prepare_map(
-        joins.read_table(path),
+        table_files.read_table(path),
         given.prompt,
         into=given.into,
         if_exists=given.if_exists,
@@ -113,7 +113,7 @@ def _map(given: argparse.Namespace) -> None:
         print(f"job {job.id}", file=sys.stderr)
         filled = job.result()
     try:
-        print(joins.export(filled, out, csv_safe=False))
+        print(table_files.export(filled, out, csv_safe=False))
     except (OSError, ValueError, ImportError) as error:
         raise OSError(
             f"{error} The answers are kept: the same command with another --out writes them, and "

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from llmframe import frames, joins
+from llmframe import frames, joins, table_files
 from llmframe.accounts import Account, account
 from llmframe.awaiting import Awaited
 from llmframe.calls import Call, call_from
@@ -383,7 +383,7 @@ class Job(Awaited):
             csv_safe: Prefix ``'`` to text that a spreadsheet would run as a formula.
         """
         out = self._by_label() if self._prepared is None else self.join()
-        return joins.export(out, Path(path), csv_safe=csv_safe)
+        return table_files.export(out, Path(path), csv_safe=csv_safe)
 
     def _by_label(self) -> Any:
         """The output columns alone, on the labels that were stored as text."""

@@ -19,7 +19,7 @@ from llmframe.engines import engine_for, homes
 from llmframe.engines.base import BatchEngine, Engine
 from llmframe.errors import SchemaError, StoreError, warn_user
 from llmframe.keywords import Asked, Common, asked
-from llmframe.label_scores import Fitted, Scaling
+from llmframe.label_prompts import instructions
 from llmframe.lanes import twin_of
 from llmframe.panels import Panel
 from llmframe.plans import ceiling
@@ -29,6 +29,7 @@ from llmframe.requests import Sampling
 from llmframe.schemas.forms import Form, form, pandera_names
 from llmframe.shots import shots
 from llmframe.submits import job
+from llmframe.sureness import check_cascade, check_fitted, check_unsure
 from llmframe.verdicts import present
 
 __all__ = [
@@ -137,7 +138,7 @@ def prepare_classify(
     own = ("source", "labels", "multi", "explain", "confidence", "calibration")
     given = asked("classify", common, (*own, "other", "unsure_below", "escalate_to", "below"))
     if escalate_to is not None:
-        _check_cascade(unsure_below, below, multi or explain, given)
+        check_cascade(unsure_below, below, multi or explain, given)
         told: dict[str, Any] = {**common, "source": source, "labels": labels, "other": other}
         # What was fitted to one model's confidences says nothing about another's.
         plain = calibration if isinstance(calibration, str) else "auto"
@@ -168,10 +169,10 @@ def prepare_classify(
         known = labelling.with_other(known, other)
     engine = engine_of(given)
     if fitted is not None:
-        _check_fitted(fitted, known, f"{engine.name}/{engine.model}")
+        check_fitted(fitted, known, f"{engine.name}/{engine.model}")
     scored = not multi and not explain
     if unsure_below is not None:
-        _check_unsure(unsure_below, scored, engine)
+        check_unsure(unsure_below, scored, engine)
         confidence = True
     if not engine.limits.in_process:
         known = labelling.coded(known)
@@ -183,7 +184,7 @@ def prepare_classify(
         )
     # A small model whose labels are scored judges better without the list before its eyes.
     listed = not (scored and engine.limits.choices and engine.limits.calibrate)
-    system, before, after = labelling.instructions(
+    system, before, after = instructions(
         known, multi=multi, explain=explain, system=given.system, listed=listed
     )
     text = source_template(source, table.names, table.index_names)
@@ -209,48 +210,6 @@ def prepare_classify(
         unsure_below=unsure_below,
         content_free=free,
     )
-
-
-def _check_cascade(unsure_below: Any, below: Any, alone: bool, given: Asked) -> None:
-    if unsure_below is not None:
-        raise ValueError("escalate_to= takes below=, and no unsure_below=.")
-    _check_probability("below", below)
-    if alone:
-        raise ValueError("escalate_to= needs probabilities of one label: no explain=, no multi=.")
-    if given.if_exists == "fill":
-        raise ValueError(
-            f"escalate_to= with fill: its two calls write one column between them. Make the calls "
-            f'yourself: unsure_below={below:g}, and then if_exists="fill" with the other model=.'
-        )
-
-
-def _check_fitted(fitted: Fitted, known: labelling.Labels, model: str) -> None:
-    if fitted.model not in {None, model}:
-        raise ValueError(
-            f"calibration= was fitted to probabilities of {fitted.model}, and says nothing about "
-            f"those of {model}. Fit one to its own. Nothing was sent."
-        )
-    ours = tuple(str(value) for value in known.values)
-    if isinstance(fitted, Scaling) and fitted.labels != ours:
-        raise ValueError(
-            f"calibration= was fitted for the labels {', '.join(fitted.labels[:10])}, and these "
-            f"are {', '.join(ours[:10])}. Their order counts, too. Nothing was sent."
-        )
-
-
-def _check_unsure(below: Any, scored: bool, engine: Engine | BatchEngine) -> None:
-    _check_probability("unsure_below", below)
-    if not (scored and engine.limits.choices):
-        why = f"{engine.name}/{engine.model}" if scored else "a label with explain= or multi="
-        raise ValueError(
-            f"unsure_below= and escalate_to=: {why} comes without the probabilities of the labels. "
-            f"Leave them out, or ask a model that gives these. Nothing was sent."
-        )
-
-
-def _check_probability(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ValueError(f"{name}={value!r}: expected a probability, such as 0.8.")
 
 
 def engine_of(given: Asked) -> Engine | BatchEngine:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from llmframe.errors import SchemaError
+from llmframe.label_prompts import instructions
 from llmframe.label_scores import CONTENT_FREE, probabilities
-from llmframe.labels import Labels, instructions, labels, labels_from
+from llmframe.labels import Labels, labels, labels_from
 from llmframe.results import Result
 from llmframe.schemas.reading import read
 

@@ -11,7 +11,8 @@ import pytest
 import llmframe as lf
 from llmframe.engines.local import Local
 from llmframe.errors import PromptError
-from llmframe.labels import Labels, coded, instructions, labels, labels_from
+from llmframe.label_prompts import instructions
+from llmframe.labels import Labels, coded, labels, labels_from
 from tests.servers.anthropic import AnthropicServer
 from tests.servers.looking import openai
 from tests.test_schemas_judged import anthropic_faults, openai_faults
