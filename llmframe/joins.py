@@ -17,9 +17,10 @@ from llmframe.columns import name_text
 from llmframe.errors import RowsFailedWarning, RowsSkippedWarning, warn_user
 from llmframe.failures import FailedRow, FailureTable, failures_frame
 from llmframe.journal import Entry, Journal
-from llmframe.outcomes import Lost, Outcome, column
+from llmframe.outcomes import Outcome, column
 from llmframe.results import KINDS, Usage
 from llmframe.schemas.forms import Field
+from llmframe.settlements import Lost
 from llmframe.turnouts import warn_of_panel, warn_of_scores, warn_of_unsure
 from llmframe.work import FAILED, STATUS
 

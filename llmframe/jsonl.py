@@ -26,10 +26,11 @@ from llmframe.errors import RowsFailed, SchemaError, warn_user
 from llmframe.journal import Entry, JobRecord, Journal, new_job_id
 from llmframe.keywords import Common
 from llmframe.launches import journal_of, run_over
-from llmframe.outcomes import Lost, Outcome, as_result, entry_of, outcome_of
+from llmframe.outcomes import Outcome, outcome_of
 from llmframe.reopened import remember, save_rows, with_code
 from llmframe.requests import Request, custom_id
 from llmframe.results import Failure, Result
+from llmframe.settlements import Lost, as_result, entry_of
 from llmframe.verbs import prepare_map
 from llmframe.verdicts import judged_together
 from llmframe.work import PENDING, Work, compiled

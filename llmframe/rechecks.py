@@ -16,8 +16,9 @@ from llmframe.feeds import Feed
 from llmframe.flights import Flight
 from llmframe.journal import Entry, Journal
 from llmframe.ledgers import Ledger
-from llmframe.outcomes import Outcome, Settled, settle
+from llmframe.outcomes import Outcome
 from llmframe.rounds import tell
+from llmframe.settlements import Settled, settle
 from llmframe.work import FAILED, OK, STATUS, Work
 
 __all__ = ["Judge", "Rechecks", "is_final", "tell_replies"]

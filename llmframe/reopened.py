@@ -9,9 +9,10 @@ from typing import Any, Final, Protocol
 from llmframe import joins
 from llmframe.calls import Call
 from llmframe.journal import Journal
-from llmframe.outcomes import Lost, is_spent, outcome_of, settle
+from llmframe.outcomes import outcome_of
 from llmframe.prompts import build
 from llmframe.schemas.forms import form_again
+from llmframe.settlements import Lost, is_spent, settle
 from llmframe.stored import stored_work
 from llmframe.work import Work
 

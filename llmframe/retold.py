@@ -9,8 +9,8 @@ from llmframe.calls import Call
 from llmframe.journal import Entry, Journal
 from llmframe.label_scores import probabilities
 from llmframe.labels import Labels
-from llmframe.outcomes import as_result
 from llmframe.reports import Trace
+from llmframe.settlements import as_result
 from llmframe.work import KEPT, Work
 
 __all__ = ["judged", "traced"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from llmframe.flights import Flight
-from llmframe.outcomes import TRIES
 from llmframe.results import KINDS, Failure, Result
 from llmframe.schemas.reading import repair_message
+from llmframe.settlements import TRIES
 from llmframe.work import Work
 
 __all__ = ["PAUSES", "again_after", "no_longer", "tell"]

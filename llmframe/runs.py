@@ -22,7 +22,7 @@ from llmframe.flights import Control, Flight
 from llmframe.journal import Entry, Journal
 from llmframe.lanes import Lane, Twin
 from llmframe.ledgers import Ledger
-from llmframe.outcomes import Lost, Outcome, entry_of, settle
+from llmframe.outcomes import Outcome
 from llmframe.polls import Polls
 from llmframe.proofs import is_proven, prove
 from llmframe.rechecks import Judge, Rechecks
@@ -30,6 +30,7 @@ from llmframe.results import KINDS, Failure, Result
 from llmframe.rounds import again_after, no_longer
 from llmframe.running import Running
 from llmframe.schemas.reading import Reading
+from llmframe.settlements import Lost, entry_of, settle
 from llmframe.work import CACHED, FAILED, OK, STATUS, Work
 
 __all__ = ["Run"]

@@ -12,9 +12,10 @@ from llmframe.calls import Call
 from llmframe.errors import StoreError
 from llmframe.journal import BatchRecord, JobRecord, Journal, Tally
 from llmframe.lanes import READER, UNSENT
-from llmframe.outcomes import Lost, Outcome, in_doubt, is_spent, outcome_of
+from llmframe.outcomes import Outcome, in_doubt, outcome_of
 from llmframe.progress import Awaited
 from llmframe.results import KINDS, Failure
+from llmframe.settlements import Lost, is_spent
 from llmframe.stored import stored_work
 from llmframe.work import CACHED, FAILED, OK, Work
 

@@ -22,11 +22,12 @@ from llmframe.calls import Call
 from llmframe.columns import name_text
 from llmframe.errors import SchemaError
 from llmframe.journal import Journal
-from llmframe.outcomes import Lost, Outcome
+from llmframe.outcomes import Outcome
 from llmframe.rechecks import Judge, is_final, tell_replies
 from llmframe.results import Failure
 from llmframe.schemas.pandera_columns import Whole
 from llmframe.schemas.wording import invalid, shown
+from llmframe.settlements import Lost
 from llmframe.work import CACHED, KEPT, OK
 
 __all__ = ["judge_on", "judged_together", "present", "refuse"]
