@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -58,7 +59,8 @@ def result(prepared: Prepared) -> Any:
 
 def _shown(prepared: Prepared) -> Job:
     """Start a call, and show it where a notebook runs it."""
-    found = submit(alone(prepared))
+    # The cell is left, and perhaps the kernel: another one has to know what is still to be sent.
+    found = submit(replace(alone(prepared), ahead=True))
     if prepared.progress is not False and get_options().progress is not False:
         found.show()
     return found

@@ -57,6 +57,7 @@ class Driven:
         self._failed: str | None = None  # why an earlier run did, while its batches are read
         made = json.loads(record.engine)
         self._batch = bool(made.get("batch"))
+        self._ahead = bool(made.get("ahead"))
         self._remade = made.get("made") is not None  # in any process, and not only in this one
 
     # -- the run -----------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class Driven:
     # -- taken up again ----------------------------------------------------------------------
 
     def resume(self: J, model: Any = None, *, resend: bool = False) -> J:
-        """Go on with a job of provider batches in this process; returns at once.
+        """Go on with a job of another process in this one; returns at once.
 
         Its batches are found in the store, polled and read, and what fails is sent again where
         its prompt is stored. `wait` does this by itself; call it to name the engine, or to send
@@ -198,7 +199,11 @@ class Driven:
                 self._journal,
                 self.id,
                 budget=record.budget,
-                concurrency=prepared.concurrency if prepared is not None else None,
+                concurrency=(
+                    json.loads(record.engine).get("concurrency")
+                    if prepared is None
+                    else prepared.concurrency
+                ),
                 since=record.created,
                 ending=ending,
                 resend=resend,
@@ -214,11 +219,15 @@ class Driven:
 
     def _resumable(self) -> bool:
         """Whether there is something at the provider, or still to be sent, and nobody at it."""
-        if not self._batch or self._going:
+        if self._going or not (self._batch or self._ahead):
             return False
         record = self._journal.job(self.id) or self._record
         if record.driver is not None:
             return False
+        if not self._batch:
+            # Here it was stopped by whoever would wait; what needs code is read where that is.
+            left = record.state in {"running", "interrupted"}
+            return left and self._run is None and self._call.code is None
         open_ended = record.state == "running" or (
             record.state == "interrupted" and self._run is not None and self._run.left > 0
         )
@@ -231,7 +240,9 @@ class Driven:
 
         A job of provider batches that nobody drives any more is taken up here: its batches are
         polled and read, by this process alone. Of a job that failed only what is at the provider
-        is read; the same call, or `resume`, sends the rest.
+        is read; the same call, or `resume`, sends the rest. A live job that `submit` began and
+        whose process is gone is taken up too: its prompts are in the store, and what is missing
+        is sent.
 
         Returns:
             The job itself; `status` says whether it is done.
@@ -351,7 +362,7 @@ class Driven:
         """
         if not self._going:
             record = self._journal.job(self.id) or self._record
-            if record.driver is None and not self._resumable():
+            if record.driver is None and not (self._batch and self._resumable()):
                 return self
             self._take_up(model, ending=True, how="cancel")
         run = self._run

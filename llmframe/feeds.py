@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
@@ -27,6 +27,8 @@ from llmframe.work import Work
 __all__ = ["Feed"]
 
 _AHEAD: Final = 256
+_AT_ONCE: Final = 1024
+"""Prompts that are stored in one transaction before any is sent."""
 _FOREIGN: Final = 0.3
 """Seconds between two looks at a row that another process is asking."""
 
@@ -47,6 +49,7 @@ class Feed(Stock):
         ended: Called with what ends the job from this side; None: the outage lasts too long.
         lane: Where the engine is one: it may find batches that other runs left at the provider.
         alike: Bring new rows together that begin alike.
+        ahead: Store all prompts before the first row goes out, so that another process may go on.
 
     Attributes:
         probe_at: When the next single row of an outage is tried, by the monotonic clock.
@@ -69,6 +72,7 @@ class Feed(Stock):
         ended: Callable[[BaseException | None], None],
         lane: Lane | None = None,
         alike: bool = False,
+        ahead: bool = False,
     ) -> None:
         super().__init__(
             work, journal, control, budget, bounded=bounded, ended=ended, lane=lane, alike=alike
@@ -79,6 +83,7 @@ class Feed(Stock):
         self._outage = outage
         self._job = job
         self._keep_prompts = keep_prompts
+        self._ahead = ahead
         self._stored = stored
         self._foreign: dict[int, float] = {}
         self._thread: threading.Thread | None = None
@@ -96,7 +101,21 @@ class Feed(Stock):
             ).decode()
         )
         todo, self.todo = self.park(list(self.todo)), deque()
+        if self._ahead and self._keep_prompts:
+            self._store_ahead(todo)
         self._offer_places(todo)
+
+    def _store_ahead(self, places: Sequence[int]) -> None:
+        """Store the prompts of rows that are not sent yet; given up where the job is stopped."""
+        own = [place for place in places if place < len(self._work.keys)]
+        for start in range(0, len(own), _AT_ONCE):
+            if self._control.mode != "run":
+                return
+            requests = map(self._work.request, own[start : start + _AT_ONCE])
+            self._journal.keep(
+                self._head,
+                [(r.key, orjson.dumps(r.messages[r.shared :])) for r in requests],
+            )
 
     def start(self) -> None:
         """Begin to feed."""

@@ -33,6 +33,7 @@ def run_over(
     ending: bool = False,
     resend: bool = False,
     judge: Judge | None = None,
+    ahead: bool = False,
 ) -> Run:
     """A run, looked up in the journal and not started.
 
@@ -47,6 +48,7 @@ def run_over(
         ending: As in `Run`.
         resend: As in `Lane`.
         judge: As in `Run`.
+        ahead: As in `Run`.
     """
     options = get_options()
     stream: Engine
@@ -68,6 +70,7 @@ def run_over(
         since=since,
         ending=ending,
         judge=judge,
+        ahead=ahead,
     )
     run.look_up()
     return run

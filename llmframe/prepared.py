@@ -39,6 +39,7 @@ class Prepared:
         stronger: The same call to a stronger model, for the rows of which this one is not sure;
             None: there is none.
         cascade: What the job's record says of the other call; empty where there is none.
+        ahead: Whoever starts it goes away: all prompts are stored before the first is sent live.
     """
 
     data: Any
@@ -58,6 +59,7 @@ class Prepared:
     advice: tuple[str, ...] = ()
     stronger: Prepared | None = None
     cascade: Mapping[str, Any] = field(default_factory=dict)
+    ahead: bool = False
 
     def filling(self, out: Any, budget: float | None) -> Prepared:
         """The call as it goes on where another one stopped, asking what that left open.

@@ -55,6 +55,8 @@ class Run(Running):
             and spent since then is its own.
         ending: Send nothing: read what is at the provider to its end.
         judge: Looks at all answers together; None: each stands by itself.
+        ahead: Store the prompts of all rows before the first is sent live, so that another process
+            may go on with them.
 
     Attributes:
         outcome: Answers and failures so far.
@@ -76,6 +78,7 @@ class Run(Running):
         since: float | None = None,
         ending: bool = False,
         judge: Judge | None = None,
+        ahead: bool = False,
     ) -> None:
         self.work = work
         self.engine = engine
@@ -109,6 +112,7 @@ class Run(Running):
             ended=self._end,
             lane=self._lane,
             alike=self._asks.limits.prefixes,
+            ahead=ahead and self._lane is None,
         )
         told = self._batched and work.call.errors != "coerce"
         self._canary = Canary(self._feed, work.call.repairs if told else None)

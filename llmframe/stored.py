@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from llmframe.results import Failure
 from llmframe.work import FAILED, Work, unique
 
 __all__ = ["StoredWork", "engine_again", "identity_of", "stored_work"]
+
+
+_IN_PROCESS: Final = ("local", "vllm")
 
 
 class _NoFrame:
@@ -197,6 +200,8 @@ def _written(made: Mapping[str, Any], call: Call) -> str:
     """An engine as a user writes it, as far as that is known."""
     if made["name"] not in ENGINES:
         return "…"
+    if made["name"] in _IN_PROCESS:
+        return f"lf.{ENGINES[made['name']][1]}({made['model']!r}, …)"
     arguments = [repr(made["model"])]
     for name, usual in (
         ("base_url", None),

@@ -79,6 +79,7 @@ def _start(prepared: Prepared, job: str) -> tuple[Prepared, Work, Run, Journal]:
         budget=prepared.budget,
         concurrency=prepared.concurrency,
         judge=judge_on(prepared.data, prepared.call),
+        ahead=prepared.ahead,
     )
     return prepared, work, run, journal
 
@@ -232,14 +233,16 @@ def _mention_shared_answers(work: Work) -> None:
 def _engine(prepared: Prepared, run: Run) -> dict[str, Any]:
     """What makes the engine again in another process, and what the job was expected to cost."""
     engine = prepared.engine
-    # Only what is at a provider is come back to with an engine.
-    made = getattr(engine, "made", None) if run.lane is not None else None
+    # Only what another process may go on with is come back to with an engine.
+    kept = prepared.ahead and get_options().keep_prompts is not False
+    made = getattr(engine, "made", None) if run.lane is not None or kept else None
     return {
         "name": engine.name,
         "model": engine.model,
         "batch": run.lane is not None,
         "estimate": _estimate(prepared, run),
         **({"cascade": dict(prepared.cascade)} if prepared.cascade else {}),
+        **({"ahead": True, "concurrency": prepared.concurrency} if kept else {}),
         **({"made": made()} if callable(made) else {}),
     }
 

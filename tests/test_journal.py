@@ -201,10 +201,21 @@ def test_the_prompt_is_stored_once_and_found_by_key(journal: Journal) -> None:
     assert journal.prompt(key(2)) is None
 
 
+def test_a_prompt_is_kept_before_anybody_sends_it(journal: Journal) -> None:
+    head = journal.head('{"system": "Be brief"}')
+    journal.claim(head, [(key(1), b"claimed")])
+    journal.keep(head, [(key(1), b"other"), (key(2), b"Hello")])
+    assert journal.prompt(key(1)) == ('{"system": "Be brief"}', b"claimed")
+    assert journal.prompt(key(2)) == ('{"system": "Be brief"}', b"Hello")
+    assert journal.held([key(1), key(2)]) == {key(1)}
+    assert journal.claim(head, [(key(2), b"Hello")]) == [True]
+
+
 def test_keep_prompts_false_stores_none(stored: Journal) -> None:
     with options.set_options(keep_prompts=False):
         head = stored.head("a secret system text")
         stored.claim(head, [(key(1), b"a secret row"), (key(2), b"a secret row")])
+        stored.keep(head, [(key(3), b"a secret row")])
     assert stored.prompt(key(1)) is None
     stored.release([key(1)])
     assert b"secret" not in on_disk(stored)

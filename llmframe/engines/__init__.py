@@ -83,6 +83,9 @@ def engine_made(
     mark = (name, model, batch, *_scope(name), *map(repr, sorted(made.items())), os.getpid())
     if mark not in _made:
         module, cls = ENGINES[name]
+        if "key" not in made:  # a model in the process: all that it is made of
+            _made[mark] = getattr(import_module(module), cls)(**made)
+            return _made[mark]
         options = {option: value for option, value in made.items() if option != "key"}
         if not made["key"]:
             options["api_key"] = ""  # a key of this environment is not for that server

@@ -123,6 +123,19 @@ class Local:
             identity["revision"] = self.revision
         return identity
 
+    def made(self) -> dict[str, Any]:
+        """Arguments that make this engine again in another process."""
+        file = self.source.endswith(".gguf") and Path(self.source).is_file()
+        return {
+            # Not resolved: the name of a link is the model's name.
+            "model": os.path.abspath(self.source) if file else self.source,
+            "n_ctx": self.n_ctx,
+            "threads": self.threads,
+            "slots": self.slots,
+            "timeout": self.timeout,
+            "revision": self.revision,
+        }
+
     def accepts(self, schema: Mapping[str, Any]) -> None:
         """Look whether a schema has a grammar.
 

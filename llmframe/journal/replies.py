@@ -13,7 +13,7 @@ from llmframe.journal.owners import Process, ensure, living, reap
 from llmframe.journal.values import Entry, Tally
 from llmframe.results import Usage
 
-__all__ = ["claim", "head", "held", "prompt", "read", "release", "row_of", "store"]
+__all__ = ["claim", "head", "held", "keep", "prompt", "read", "release", "row_of", "store"]
 
 Row = tuple[Any, ...]
 
@@ -30,6 +30,10 @@ ON CONFLICT (key) DO UPDATE SET
     batch = excluded.batch
 WHERE state = 0{limit}
 """
+_KEEP: Final = """
+INSERT INTO request (key, head, tail, state) VALUES (?, {head}, ?, 0)
+ON CONFLICT (key) DO UPDATE SET head = excluded.head, tail = excluded.tail WHERE tail IS NULL
+"""
 _SEEN: Final = " AND (SELECT count(*) FROM reply WHERE reply.request = request.id) <= "
 
 
@@ -42,6 +46,11 @@ def head(db: sqlite3.Connection, text: str, keep: bool) -> int:
         (digest, _bindable(text, exact=True) if keep else ""),
     )
     return int(db.execute("SELECT id FROM head WHERE hash = ?", (digest,)).fetchone()[0])
+
+
+def keep(db: sqlite3.Connection, head: int, requests: Sequence[tuple[bytes, bytes]]) -> None:
+    """As `Journal.keep`."""
+    db.executemany(_KEEP.format(head=int(head)), requests)
 
 
 def claim(

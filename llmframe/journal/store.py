@@ -97,6 +97,17 @@ class Journal:
         keep = _keep_prompts()
         return self._writer.call(lambda db: replies.head(db, text, keep))
 
+    def keep(self, head: int, requests: Sequence[tuple[bytes, bytes]]) -> None:
+        """Store requests that nobody sends yet, so that another process may.
+
+        Args:
+            head: From `head`.
+            requests: ``(key, tail)``, as `claim` takes them. Nothing is stored under
+                ``keep_prompts=False``.
+        """
+        if _keep_prompts():
+            self._writer.call(lambda db: replies.keep(db, head, requests))
+
     def claim(
         self,
         head: int,

@@ -30,7 +30,7 @@ _SURE: Final = 5.0
 _BUTTONS: Final[dict[Action, tuple[str, str]]] = {
     "stop": ("Stop", "Send nothing more; what is answered is kept."),
     "cancel": ("Cancel", "End the batches at the provider too; what is done is kept."),
-    "resume": ("Wait here", "Poll the batches and read them, in this kernel."),
+    "resume": ("Wait here", "Go on in this kernel: read what is there, send what is missing."),
 }
 _ENDS: Final[dict[Action, str]] = {"stop": "stopping", "cancel": "cancelling"}
 _HOW: Final = "If a click on Stop waits for the cell, interrupt the kernel: that keeps as much."

@@ -153,6 +153,34 @@ def test_every_view_of_a_job_that_was_watched_here_and_there_ends_as_its_report(
     assert result == "'canceled'"
 
 
+def test_the_next_kernel_ends_a_live_job_of_the_last(
+    serve: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-kernel")
+    server = serve(lambda seen: Reply(seen.prompt) if seen.n < 4 else Reply(hang=True))
+    engine = 'engine = lf.OpenAI("test-model", base_url=os.environ["URL"])'
+    first = run(
+        server.url,
+        [
+            f"{SETUP}\n{engine}",
+            'job = df.llm.submit.map("{t}", model=engine, concurrency=1)\n'
+            "import time\n"
+            "while job.status().ok < 3: time.sleep(0.05)\n"
+            "print(job.id)",
+        ],
+    )
+    name = printed(first.cells[1]).strip()
+
+    server.rows = lambda seen: seen.prompt
+    second = run(server.url, [SETUP, "lf.jobs()", f"lf.job({name!r}).wait().status().state"])
+    listed = second.cells[1].outputs[-1]["data"]["text/html"]
+    assert name in listed
+    assert "interrupted" in listed
+    assert second.cells[2].outputs[-1]["data"]["text/plain"] == "'done'"
+    assert server.count == 21  # and the one that was on its way
+    assert set(server.answered.values()) == {1}
+
+
 def test_a_picture_stands_beside_the_widget_while_the_job_runs(
     serve: Any, kernel: Callable[..., Any]
 ) -> None:
