@@ -34,8 +34,9 @@ import numpy as np
 
 from llmframe.engines.base import Engine
 from llmframe.engines.local import Local
+from llmframe.label_prompts import instructions
 from llmframe.label_scores import CONTENT_FREE, Method, probabilities
-from llmframe.labels import Labels, instructions, labels
+from llmframe.labels import Labels, labels
 from llmframe.requests import KeyMaker, Message, Request
 from llmframe.results import Result
 from llmframe.schemas.reading import read

@@ -18,8 +18,8 @@ from typing_extensions import TypedDict
 
 import llmframe as lf
 from llmframe.arrow import arrow_type, arrow_value
-from llmframe.joins import read_table
 from llmframe.schemas.forms import form, form_from
+from llmframe.table_files import read_table
 
 
 class Place(BaseModel):

@@ -129,9 +129,7 @@ def xgrammar(schema: Mapping[str, Any]) -> Node:
     return _Wire(schema, _XGRAMMAR).document()
 
 
-def _within(
-    schema: Mapping[str, Any], dialect: _Dialect, limits: Callable[[Node], None]
-) -> Node:
+def _within(schema: Mapping[str, Any], dialect: _Dialect, limits: Callable[[Node], None]) -> Node:
     try:
         wire = _Wire(schema, dialect).document()
         limits(wire)
