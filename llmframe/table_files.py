@@ -23,18 +23,27 @@ def read_table(path: Path) -> pd.DataFrame:
         try:
             return pd.read_parquet(path)
         except (TypeError, ValueError, NotImplementedError):
-            return _read_nested(path)
+            found = _read_nested(path)
+            if found is None:
+                raise
+            return found
     if path.suffix == ".jsonl":
         return pd.read_json(path, orient="records", lines=True)
     raise ValueError(f"path={str(path)!r}: expected the ending .csv, .parquet or .jsonl.")
 
 
-def _read_nested(path: Path) -> pd.DataFrame:
-    """By the types in the file: the names that pandas writes for nested ones it cannot read."""
+def _read_nested(path: Path) -> pd.DataFrame | None:
+    """By the types in the file: the names that pandas writes for nested ones it cannot read.
+
+    None where pandas did not write it, and the trouble is another one.
+    """
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path)
-    told = json.loads(table.schema.metadata[b"pandas"])
+    written = (table.schema.metadata or {}).get(b"pandas")
+    if written is None:
+        return None
+    told = json.loads(written)
     for one in told["columns"]:
         if one["numpy_type"].endswith("[pyarrow]"):
             one["numpy_type"] = "object"

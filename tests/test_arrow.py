@@ -262,3 +262,18 @@ def test_labels_of_several_are_lists_and_mixed_ones_objects() -> None:
     out = DF.llm.classify("t", [1.5, "b"], multi=True, **(given | {"model": mixed}))
     assert out["label"].tolist() == [[1.5], [1.5]]
     assert out["label"].dtype == object
+
+
+def test_a_file_that_pandas_did_not_write_keeps_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table({"a": [1]}), path)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("a type that pandas does not know")
+
+    monkeypatch.setattr(pd, "read_parquet", refuse)
+    with pytest.raises(NotImplementedError, match="a type that pandas does not know"):
+        read_table(path)
